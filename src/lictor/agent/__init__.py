@@ -1,0 +1,49 @@
+"""Agents: a model with tools, governed at eight points, with a valid history in every exit."""
+
+from __future__ import annotations
+
+from lictor.agent.assembly import assemble
+from lictor.agent.definition import Agent
+from lictor.agent.history import History, Window, problems_of
+from lictor.agent.machine import AgentMachine, AgentState
+from lictor.agent.plan import plan_for, resolve_order
+from lictor.agent.repeats import DenyRepeats
+from lictor.agent.results import cut, error_result, render, safe_value
+from lictor.agent.running import begin, result_of, run_agent, split_limits, stream_agent
+from lictor.agent.session import NO_GOVERNANCE, Options, Session
+from lictor.agent.tools import Tool, ToolContext, ToolSource, fingerprint, foreign_tool, tool, tool_spec
+from lictor.agent.trace import AgentTrace, trace_of
+
+__all__ = [
+    "NO_GOVERNANCE",
+    "Agent",
+    "AgentMachine",
+    "AgentState",
+    "AgentTrace",
+    "DenyRepeats",
+    "History",
+    "Options",
+    "Session",
+    "Tool",
+    "ToolContext",
+    "ToolSource",
+    "Window",
+    "assemble",
+    "begin",
+    "cut",
+    "error_result",
+    "fingerprint",
+    "foreign_tool",
+    "plan_for",
+    "problems_of",
+    "render",
+    "resolve_order",
+    "result_of",
+    "run_agent",
+    "safe_value",
+    "split_limits",
+    "stream_agent",
+    "tool",
+    "tool_spec",
+    "trace_of",
+]

@@ -1,0 +1,165 @@
+"""One answer from a model: timeouts, retries, fallbacks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from lictor.errors import ModelError
+from lictor.models import ChatModel, ModelResponse
+from lictor.runs import DEFAULT_MAX_TOKENS, NOTHING, LiveRun, Reservation, Usage
+from lictor.values import canonical_json
+
+__all__ = ["ATTEMPTS", "DEFAULT_TIMEOUT", "Answer", "Refusal", "ask", "delay_before"]
+
+ATTEMPTS = 3
+DEFAULT_TIMEOUT = 120.0
+FIRST_DELAY = 0.5
+LONGEST_DELAY = 30.0
+ONE_REQUEST = Usage(requests=1)
+ONE_RETRY = Usage(requests=1, retries=1)
+
+
+class Refusal(NamedTuple):
+    """The ledger refused the call before it started; `reason` is a word of the closed list."""
+
+    reason: str
+
+
+class Answer(NamedTuple):
+    """Which model answered, what, and what it cost."""
+
+    model: str
+    response: ModelResponse
+    usage: Usage
+
+
+async def ask(
+    live: LiveRun[Any],
+    models: Sequence[ChatModel],
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]],
+    settings: Mapping[str, Any],
+) -> Answer | Refusal | ModelError:
+    """Ask the models in order, each up to three times, until one answers.
+
+    Every failed attempt is recorded as `model_retry`; a retry never repeats a tool. Gives a Refusal
+    when the budget does not allow the call, and the last failure when nobody answered.
+    """
+    failure = ModelError("no_model", "the agent has no model")
+    for model in models:
+        for attempt in range(1, ATTEMPTS + 1):
+            outcome = await _attempt(live, model, attempt, (messages, tools), _options(live, model, settings))
+            if not isinstance(outcome, ModelError):
+                return outcome
+            failure = outcome
+            if not failure.retryable:
+                break
+            if attempt < ATTEMPTS:
+                await live.clock.sleep(delay_before(attempt, failure.retry_after))
+    return failure
+
+
+async def _attempt(
+    live: LiveRun[Any], model: ChatModel, attempt: int, request: tuple[Any, Any], options: dict[str, Any]
+) -> Answer | Refusal | ModelError:
+    """One attempt, on the ledger and in the log."""
+    reserved = _reserve(live, *request, options)
+    if isinstance(reserved, Refusal):
+        return reserved
+    live.record("model_started", {"model": model.id, "step": live.state.step, "attempt": attempt})
+    try:
+        response = await _once(live, model, *request, options)
+    except ModelError as exc:
+        live.ledger.settle(reserved, ONE_RETRY)
+        usage = ONE_RETRY.json()
+        live.record("model_retry", {"model": model.id, "attempt": attempt, "error": exc.code, "usage": usage})
+        return exc
+    except BaseException:
+        live.ledger.settle(reserved, ONE_REQUEST)
+        raise
+    usage_of = response.usage
+    used = ONE_REQUEST if usage_of is None else usage_of + ONE_REQUEST
+    live.ledger.settle(reserved, used)
+    return Answer(model.id, response, used)
+
+
+def delay_before(attempt: int, retry_after: float | None) -> float:
+    """Seconds to wait before the next attempt: what the provider said, else doubling with jitter."""
+    if retry_after is not None:
+        return min(max(retry_after, 0.0), LONGEST_DELAY * 2)
+    spread: float = random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
+    return float(min(LONGEST_DELAY, FIRST_DELAY * 2 ** (attempt - 1)) * spread)
+
+
+def _options(live: LiveRun[Any], model: ChatModel, settings: Mapping[str, Any]) -> dict[str, Any]:
+    positions = live.state.positions
+    position = positions[model.id] if model.id in positions else 0  # noqa: SIM401 - a subscript is no function call
+    options = {"timeout": DEFAULT_TIMEOUT, **settings, "position": position}
+    if live.ledger.limited and live.ledger.needs_max_tokens:
+        options.setdefault("max_tokens", DEFAULT_MAX_TOKENS)
+    return options
+
+
+def _reserve(
+    live: LiveRun[Any], messages: Sequence[Any], tools: Sequence[Any], options: Mapping[str, Any]
+) -> Reservation | Refusal:
+    """Set aside canonical bytes / 3 + `max_tokens`, or say why it does not fit."""
+    ledger = live.ledger
+    if not ledger.limited:
+        return NOTHING
+    tokens = 0
+    if ledger.needs_max_tokens:
+        size = len(canonical_json(list(messages))) + len(canonical_json(list(tools)))
+        tokens = size // 3 + int(options["max_tokens"])
+    want = Reservation(tokens)
+    refused = ledger.reserve(want)
+    if refused is not None:
+        return Refusal(refused)
+    return want
+
+
+async def _once(
+    live: LiveRun[Any],
+    model: ChatModel,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]],
+    options: dict[str, Any],
+) -> ModelResponse:
+    """One request, bounded in time; deltas are dropped, what counts is the response (§12.1)."""
+    seconds = options["timeout"]
+    remaining = live.ledger.remaining_seconds() if live.ledger.limited else None
+    if remaining is not None:
+        seconds = min(seconds, remaining)
+    options["timeout"] = seconds
+    try:
+        if getattr(model, "keeps_timeout", False):
+            response = await _last(model, messages, tools, options)
+        else:
+            async with asyncio.timeout(seconds):
+                response = await _last(model, messages, tools, options)
+    except TimeoutError as exc:
+        raise ModelError("timeout", f"{model.id} did not answer within {seconds:g} s", retryable=True) from exc
+    except ModelError:
+        raise
+    except Exception as exc:
+        raise ModelError("model_failed", f"{model.id} raised {type(exc).__name__}: {exc}") from exc
+    if response is None:
+        raise ModelError("stream_cut", f"{model.id} ended without a response", retryable=True)
+    return response
+
+
+async def _last(
+    model: ChatModel,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]],
+    options: Mapping[str, Any],
+) -> ModelResponse | None:
+    """The response that ends the stream; nothing partial leaves this function."""
+    response: ModelResponse | None = None
+    async for event in model.respond(messages, tools, options):
+        if type(event) is ModelResponse:
+            response = event
+    return response

@@ -1,0 +1,246 @@
+"""The model call with its two points, and the final answer with its one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lictor.agent.approvals import StepResolver
+from lictor.agent.asking import Answer, Refusal, ask
+from lictor.agent.history import problems_of
+from lictor.agent.points import decider
+from lictor.agent.responses import (
+    REASK,
+    Proposed,
+    assistant_message,
+    fault_of,
+    invalid_arguments,
+    propose,
+    response_context,
+    revise,
+    unknown_tool,
+)
+from lictor.agent.session import Session
+from lictor.errors import ModelError, ToolArgumentsInvalid
+from lictor.hooks import Emission
+from lictor.models import ModelResponse
+from lictor.runs import DONE, PARKED, Cause, Command, Usage
+from lictor.values import freeze, thaw
+
+__all__ = ["blocked", "model_step", "output_step"]
+
+MOST_REASKS = 2
+MOST_MISSES = 3
+RETRIES_IN_ROW = 3
+RETRIES = 6
+
+
+async def model_step(session: Session, command: Command) -> bool:
+    """pre_model_call → model → post_model_call → record (30-agent, the loop)."""
+    live = session.live
+    waits = live.state.waits
+    wait = waits.get(command.key) if waits else None
+    held = session.held(wait.request) if wait is not None and wait.point == "post_model_call" else None
+    if held is not None:
+        return await _judge_response(session, command, held)
+    if live.state.step >= session.max_steps:
+        return session.end(Cause("exhausted", "max_steps"))
+    messages = _messages(session)
+    resolver = session.resolver("step", command.key) if session.approver is not None else None
+    emission = await session.points.emit(
+        session.builder.pre_model_call,
+        session.plan.model,
+        messages,
+        tools=session.plan.specs or None,
+        resolver=resolver,
+    )
+    if not emission.proceeds:
+        return blocked(session, command, emission, resolver)
+    answer = await ask(live, session.models, emission.target, session.plan.specs, session.plan.settings)
+    if isinstance(answer, Refusal):
+        return session.end(Cause("exhausted", answer.reason, graceful=True))
+    if isinstance(answer, ModelError):
+        code, told = f"model_error:{answer.code}", str(answer)
+        return session.end(Cause("failed", code, error=told, resumable=answer.retryable))
+    return await _judge_response(session, command, answer)
+
+
+def _messages(session: Session) -> Sequence[Any]:
+    """Instructions, the selected history, and what only this request says."""
+    state = session.live.state
+    history: Sequence[Any] = state.messages
+    if session.history is not None:
+        history = session.history.select(history, session.history_window)
+        faults = problems_of(history)
+        if faults:
+            raise ValueError(f"the history policy returned an invalid history: {faults[0]}")
+    return (*session.plan.instructions, *history, *state.feedback)
+
+
+async def _judge_response(session: Session, command: Command, answer: Answer) -> bool:
+    live = session.live
+    model_id, response, usage = answer
+    calls = propose(response, live.state.numbered)
+    shown = response_context(response, calls)
+    resolver = session.resolver("step", command.key) if session.approver is not None else None
+    emission = await session.points.emit(
+        session.builder.post_model_call, session.plan.model, shown, usage=_context_usage(usage), resolver=resolver
+    )
+    base = {"model": model_id, "step": live.state.step, "usage": usage.json(), "finish": response.finish}
+    if not emission.proceeds:
+        if resolver is not None and resolver.parked is not None:
+            session.hold(resolver.parked.id, answer)
+        else:
+            live.record("model_finished", {**base, "outcome": "reask", "feedback": (), "denied": True})
+        return blocked(session, command, emission, resolver)
+    content, finish = shown["content"], response.finish
+    if emission.verdict.decision == "transform":
+        content, calls, finish = revise(emission.target, calls)
+    if content is not None and type(content) is not str:
+        content = thaw(content)
+    if emission.labels:
+        session.label("response", emission)
+    return _take(session, base, response, content, calls, finish)
+
+
+def _take(
+    session: Session,
+    base: dict[str, Any],
+    response: ModelResponse,
+    content: Any,
+    calls: tuple[Proposed, ...],
+    finish: str,
+) -> bool:
+    """Record what the response is: calls, the final answer, or something that cannot be used."""
+    live = session.live
+    if response.refusal is not None:
+        live.record("model_finished", {**base, "outcome": "reask", "feedback": ()})
+        return session.end(Cause("failed", "content_filter", error=f"the model refused: {content}"))
+    unlisted = response.hosted and [h.name for h in response.hosted if h.name not in session.agent.hosted_tools]
+    if unlisted:
+        live.record("model_finished", {**base, "outcome": "reask", "feedback": ()})
+        names = ", ".join(unlisted)
+        return session.end(Cause("failed", "unknown_tool", error=f"the provider ran {names}; name it in hosted_tools"))
+    fault = fault_of(content, calls, finish)
+    problem = None if fault is None else REASK[fault]
+    if fault is None and not calls and session.output is not None:
+        problem = session.output.problem(content)
+        fault = None if problem is None else "no_answer"
+    if fault is not None:
+        return _reask(session, base, fault, problem or "")
+    if calls:
+        return _take_calls(session, base, content, calls)
+    payload = {**base, "outcome": "answer"}
+    if session.store_each_call:
+        payload["message"] = freeze({"role": "assistant", "content": content})
+    else:
+        session.answer = content
+    live.record("model_finished", payload)
+    return DONE
+
+
+def _reask(session: Session, base: dict[str, Any], fault: str, text: str) -> bool:
+    """Ask again without storing anything, at most twice in a row (30-agent, 11)."""
+    over = session.live.state.reasks >= MOST_REASKS
+    feedback = () if over else (freeze({"role": "user", "content": text}),)
+    session.live.record("model_finished", {**base, "outcome": "reask", "why": fault, "feedback": feedback})
+    return session.end(Cause("failed", fault)) if over else DONE
+
+
+def _take_calls(session: Session, base: dict[str, Any], content: Any, calls: tuple[Proposed, ...]) -> bool:
+    live = session.live
+    message = freeze(assistant_message(content, calls))
+    checked = [_checked(session, call) for call in calls]
+    payload = {**base, "outcome": "calls", "message": message, "calls": checked}
+    for call in checked:
+        if call["problem"] is not None:
+            payload["problems"] = True
+    live.record("model_finished", payload)
+    state = live.state
+    if state.misses >= MOST_MISSES:
+        return session.end(Cause("failed", "unknown_tool"))
+    if state.invalid and any(count >= MOST_MISSES for count in state.invalid.values()):
+        return session.end(Cause("failed", "invalid_arguments"))
+    return DONE
+
+
+def _checked(session: Session, call: Proposed) -> dict[str, Any]:
+    """The call as it is stored: known tool, arguments that fit its schema, or the problem (before any gate)."""
+    tool = session.tools.get(call.name)
+    item: dict[str, Any] = {"id": call.id, "provider_id": call.provider_id, "name": call.name, "args": call.args}
+    item["effect"] = "pure" if tool is None else tool.effect
+    item["problem"] = None
+    if tool is None:
+        item["problem"] = unknown_tool(call, tuple(session.tools))
+    elif call.problems:
+        item["problem"] = invalid_arguments(call, call.problems)
+    else:
+        try:
+            item["args"] = tool.parse(call.args)
+        except ToolArgumentsInvalid as exc:
+            item["problem"] = invalid_arguments(call, exc.problems)
+    return item
+
+
+async def output_step(session: Session, command: Command) -> bool:
+    """`output`, once for the final answer; nothing is released or stored before it permits (§12.1a)."""
+    live = session.live
+    state = live.state
+    wait = state.waits.get(command.key) if state.waits else None
+    if wait is not None:
+        text = session.held(wait.request)
+    else:
+        text = state.pending[0] if state.pending[0] is not None else session.answer
+    resolver = session.resolver("step", command.key) if session.approver is not None else None
+    emission = await session.points.emit(session.builder.output, text, resolver=resolver)
+    if not emission.proceeds:
+        control = emission.control
+        if control is not None and control.control == "retry":
+            return _send_back(session, emission)
+        if resolver is not None and resolver.parked is not None:
+            session.hold(resolver.parked.id, text)
+        return blocked(session, command, emission, resolver)
+    final = thaw(emission.target["content"])
+    changed = emission.verdict.decision == "transform"
+    if session.output is not None:
+        problem = session.output.problem(final)
+        if problem is not None:
+            return session.end(Cause("failed", "no_answer", error=f"the answer after the output verdict: {problem}"))
+    session.label("output", emission)
+    message = freeze({"role": "assistant", "content": final})
+    shown = final if isinstance(final, str) else str(final)
+    live.record("output", {"message": message, "text": shown, "changed": changed})
+    session.answer = None
+    return DONE
+
+
+def _send_back(session: Session, emission: Emission) -> bool:
+    """`Verdict.retry`: the agent tries again, without seeing the refused text; bounded (05-api)."""
+    state, verdict = session.live.state, emission.verdict
+    if state.retries_in_row >= RETRIES_IN_ROW or state.retries >= RETRIES:
+        return session.end(Cause("stopped", verdict.reason, decider(emission)))
+    text = f"Your answer was not accepted: {verdict.reason or 'denied'}. {verdict.message or ''}".strip()
+    session.live.record("feedback", {"feedback": (freeze({"role": "user", "content": text}),)})
+    session.answer = None
+    return DONE
+
+
+def blocked(session: Session, command: Command, emission: Emission, resolver: StepResolver | None) -> bool:
+    """A deny at a point that is not a tool's: park if it waits for somebody, else end the run."""
+    if resolver is not None and resolver.parked is not None:
+        request = resolver.parked
+        point = emission.record["interception_point"]
+        wait = session.live.state.waits.get(command.key)
+        if wait is None or wait.request != request.id:
+            session.live.record(
+                "request_opened", {"step": command.key, "request": request.id, "kind": "step", "point": point}
+            )
+        return PARKED
+    verdict = emission.control or emission.verdict
+    stopped = emission.control is not None and emission.control.control == "stop"
+    session.block(emission)
+    return session.end(Cause((stopped and verdict.status) or "blocked", verdict.reason, decider(emission)))
+
+
+def _context_usage(usage: Usage) -> Mapping[str, int]:
+    return {"prompt_tokens": usage.input_tokens, "completion_tokens": usage.output_tokens}

@@ -1,0 +1,144 @@
+"""What an agent and the policies above it come to; the same for every run of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lictor.agent.approvals import RequiresApproval
+from lictor.agent.definition import Agent
+from lictor.agent.tools import fingerprint, tool_spec
+from lictor.hooks import ALLOW, Bound, Composition, Context, Gate, Governance, Verdict, arrange, interceptor
+from lictor.values import digest, freeze
+
+__all__ = ["Plan", "gate_for", "plan_for", "resolve_order"]
+
+BUILT_IN = "lictor"
+Scopes = tuple[tuple[str, Any], ...]
+
+
+@interceptor(name="allow-all", version="1", always_enforce=True)
+class AllowAll:
+    """The explicit, visible pass of a run without any policy (§7: never an empty gate)."""
+
+    def intercept(self, context: Context) -> Verdict:
+        """Allow."""
+        return ALLOW
+
+
+def resolve_order(agent: Agent, scopes: Scopes = (), per_run: Any = ()) -> tuple[Bound, ...]:
+    """The fold of a run: outer scopes, agent, per-run, and the approval of `requires_approval` last.
+
+    `DenyRepeats` comes first, so that nobody is asked again about what was denied. Without a policy
+    the explicit `lictor/allow-all` is in its place (built-ins do not count). Limits and approvals
+    hold under `evaluate_only` too.
+    """
+    order = arrange([*scopes, (f"agent:{agent.name}", agent.interceptors), ("run", per_run)])
+    first: list[Any] = [] if agent.deny_repeats is None else [agent.deny_repeats]
+    if not order:
+        first.append(AllowAll())
+    gated = any(tool.requires_approval for tool in agent.tool_table.values())
+    last: list[Any] = [RequiresApproval(agent.tool_table)] if gated else []
+    return (*_built_in(first), *order, *_built_in(last))
+
+
+def _built_in(items: Sequence[Any]) -> tuple[Bound, ...]:
+    return arrange([(BUILT_IN, items)]) if items else ()
+
+
+def _declared(bound: Bound) -> dict[str, Any]:
+    """What is declared of an interceptor; never its source or bytecode."""
+    kind = bound.interceptor if hasattr(bound.interceptor, "__qualname__") else type(bound.interceptor)
+    return {
+        "name": bound.name,
+        "code": f"{kind.__module__}:{kind.__qualname__}",
+        "version": bound.version,
+        "points": sorted(bound.points),
+        "config": bound.config,
+    }
+
+
+@dataclass(slots=True, kw_only=True)  # budget: it fills in its digests when they are asked for
+class Plan:
+    """Order of interceptors, tools as a model and a policy see them, settings; made once."""
+
+    agent: Agent
+    scopes: Scopes
+    per_run: Any
+    governance: Governance
+    order: tuple[Bound, ...]
+    specs: tuple[Any, ...]
+    settings: Mapping[str, Any]
+    model: Any
+    instructions: tuple[Any, ...]
+    gate: Gate
+    _policy: str | None = field(default=None)
+    _digests: dict[str, str] | None = field(default=None)
+
+    def declared(self) -> dict[str, Any]:
+        """The declared data that the policy fingerprint covers (20-durability, identity of definitions)."""
+        composition = self.governance.composition
+        return {
+            "interceptors": [_declared(bound) for bound in self.order],
+            "mode": self.governance.mode,
+            "composition": composition.to_wire() if isinstance(composition, Composition) else composition,
+            "tools": {name: fingerprint(tool) for name, tool in self.agent.tool_table.items()},
+        }
+
+    @property
+    def policy(self) -> str:
+        """The policy fingerprint."""
+        if self._policy is None:
+            self._policy = digest(self.declared())
+        return self._policy
+
+    def tool_digest(self, name: str) -> str:
+        """Digest of a tool's schema and declarations."""
+        if self._digests is None:
+            self._digests = {key: digest(fingerprint(tool)) for key, tool in self.agent.tool_table.items()}
+        return self._digests[name]
+
+
+def gate_for(order: tuple[Bound, ...], rules: Governance) -> Gate:
+    """A gate over an order, as the governance of the run says."""
+    return Gate(
+        order,
+        composition=rules.composition,
+        mode=rules.mode,
+        resolver=rules.resolver,
+        redactor=rules.redactor,
+        identity=rules.identity,
+        timeout=rules.timeout,
+        resolver_timeout=rules.resolver_timeout,
+        sink=rules.record_sink,
+        sink_required=rules.sink_required,
+        sink_timeout=rules.sink_timeout,
+    )
+
+
+def plan_for(agent: Agent, scopes: Scopes, per_run: Any, governance: Governance) -> Plan:
+    """The plan of an agent under these policies; the last one is kept with the agent."""
+    kept = agent.kept_plan
+    if kept is not None and kept.scopes is scopes and kept.per_run is per_run and kept.governance is governance:
+        return kept
+    settings = dict(agent.settings)
+    output = agent.output()
+    if output is not None:
+        settings["response_format"] = output.schema
+    instructions = freeze({"role": "system", "content": agent.instructions})
+    order = resolve_order(agent, scopes, per_run)
+    plan = Plan(
+        agent=agent,
+        scopes=scopes,
+        per_run=per_run,
+        governance=governance,
+        order=order,
+        gate=gate_for(order, governance),
+        specs=tuple([freeze(tool_spec(tool)) for tool in agent.tool_table.values()]),
+        settings=settings,
+        model=freeze({"id": agent.models[0].id}),
+        instructions=(instructions,) if agent.instructions else (),
+    )
+    object.__setattr__(agent, "kept_plan", plan)
+    return plan

@@ -1,0 +1,92 @@
+"""The eight points of one agent run: build the context, run the gate, record the verdict."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lictor.errors import ValueDomainError
+from lictor.hooks import Context, ContextBuilder, Emission, Gate
+from lictor.runs import LiveRun
+from lictor.values import freeze
+
+__all__ = ["COMPOSED", "Points", "decider", "is_host_error", "namespace_of"]
+
+# §7.5: these are decisions of the composition, not failures of the machinery.
+COMPOSED = frozenset({"host_error:transform_conflict", "host_error:composition_disagreement"})
+
+
+class Points:
+    """Emits for one run. `base` is what every context carries under `extensions.lictor`."""
+
+    __slots__ = ("_base", "_extensions", "_live", "_spaces", "builder", "gate")
+
+    def __init__(
+        self, gate: Gate, builder: ContextBuilder, live: LiveRun[Any], base: Mapping[str, Any], resolver: Any = None
+    ) -> None:
+        self.gate = gate if resolver is None else gate.resolving(resolver)
+        self.builder = builder
+        self._live = live
+        self._base = base
+        self._spaces: dict[str, Any] = {}
+        self._extensions = freeze({"lictor": dict(base)})
+
+    def relabel(self, labels: Mapping[str, tuple[str, ...]]) -> None:
+        """Resurface result labels as `extensions.<interceptor>.source_labels` (§5.4)."""
+        self._spaces = {namespace_of(name): {"source_labels": list(values)} for name, values in labels.items()}
+        self._extensions = freeze({**self._spaces, "lictor": dict(self._base)})
+
+    async def emit(
+        self,
+        build: Callable[..., Context],
+        *fields: Any,
+        resolver: Any = None,
+        more: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Emission:
+        """Emit the point that `build`, a method of the builder, makes from `fields` and `options`.
+
+        `resolver` takes the place of the run's for this emission, `more` is added to
+        `extensions.lictor`. A context that cannot be built is a recorded deny
+        `host_error:context_invalid` (§6.3, §10.3).
+        """
+        extensions = self._extensions if more is None else self._extended(more)
+        try:
+            context = build(*fields, extensions=extensions, **options)
+        except ValueDomainError as exc:
+            sequence = self.builder.take_sequence()
+            emission = await self.gate.record_host_failure(
+                build.__name__, self._live.run_id, sequence, message=f"{exc.path}: {exc.problem}"
+            )
+        else:
+            gate = self.gate if resolver is None else self.gate.resolving(resolver)
+            emission = await gate.emit(context)
+        record = emission.record
+        by = None if record["decided_by"] is None else decider(emission)
+        self._live.record("verdict", {"record": record, "by": by})
+        return emission
+
+    def _extended(self, more: Mapping[str, Any]) -> Any:
+        return freeze({**self._spaces, "lictor": {**self._base, **more}})
+
+
+def decider(emission: Emission) -> str | None:
+    """Qualified name of the interceptor that decided, if one did."""
+    record = emission.record
+    index = record.get("decided_by")
+    if index is None:
+        return None
+    verdicts = record.get("verdicts") or ()
+    return next((slot.get("name") for slot in verdicts if slot["index"] == index), None)
+
+
+def namespace_of(name: str) -> str:
+    """The extension namespace of an interceptor (§4.6: `^[a-z][a-z0-9_]*$`) from its qualified name."""
+    plain = re.sub(r"[^a-z0-9]+", "_", name.rpartition("/")[2].lower()).strip("_")
+    return plain if plain[:1].isalpha() else f"x_{plain}"
+
+
+def is_host_error(reason: str | None) -> bool:
+    """Whether a deny is a failure of enforcement itself, which `posture` decides about (seed 003)."""
+    return reason is not None and reason.startswith("host_error:") and reason not in COMPOSED

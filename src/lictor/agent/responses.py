@@ -1,0 +1,137 @@
+"""From a model response to what the run may do with it; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from lictor.agent.results import error_result
+from lictor.agent.tools import parse_arguments
+from lictor.errors import ToolArgumentsInvalid
+from lictor.models import ModelResponse
+
+__all__ = [
+    "REASK",
+    "Proposed",
+    "assistant_message",
+    "fault_of",
+    "invalid_arguments",
+    "propose",
+    "response_context",
+    "revise",
+    "unknown_tool",
+]
+
+COMPLETE = frozenset({"stop", "tool_calls", "function_call", "end_turn"})
+RAW_SHOWN = 2000
+REASK = {
+    "empty_answer": "Your last answer was empty. Answer the question or call a tool.",
+    "truncated": "Your last answer was cut off before its end and was not used. Answer again, more briefly.",
+    "content_filter": "Your last answer was withheld by a filter. Answer again in other words.",
+    "no_answer": "Your last answer could not be used.",
+}
+
+
+class Proposed(NamedTuple):
+    """A call as the model proposes it. `raw` is set when the arguments are no JSON object."""
+
+    id: str
+    provider_id: str | None
+    name: str
+    arguments: str
+    args: Mapping[str, Any]
+    raw: str | None = None
+    problems: tuple[str, ...] = ()
+
+
+def propose(response: ModelResponse, numbered: int) -> tuple[Proposed, ...]:
+    """The calls of a response under ids of our own; the provider's are only hints (30-agent, 8)."""
+    return tuple([_proposed(call, f"call_{numbered + i}") for i, call in enumerate(response.calls)])
+
+
+def _proposed(call: Any, own_id: str) -> Proposed:
+    try:
+        return Proposed(own_id, call.id, call.name, call.arguments or "{}", parse_arguments(call.arguments))
+    except ToolArgumentsInvalid as exc:
+        return Proposed(own_id, call.id, call.name, "{}", {}, call.arguments[:RAW_SHOWN], exc.problems)
+
+
+def response_context(response: ModelResponse, calls: tuple[Proposed, ...]) -> dict[str, Any]:
+    """`response` of `post_model_call` (§4.2); provider-hosted calls are marked, unparsable arguments shown raw."""
+    shown: list[dict[str, Any]] = []
+    for call in calls:
+        item: dict[str, Any] = {"id": call.id, "name": call.name, "args": call.args}
+        if call.raw is not None:
+            item["raw"] = call.raw
+        shown.append(item)
+    for number, hosted in enumerate(response.hosted):
+        shown.append(
+            {
+                "id": f"hosted_{number}",
+                "name": hosted.name,
+                "args": hosted.arguments if isinstance(hosted.arguments, dict) else {},
+                "hosted": True,
+            }
+        )
+    return {
+        "content": response.content if response.refusal is None else response.refusal,
+        "tool_calls": shown,
+        "finish_reason": response.finish,
+    }
+
+
+def revise(target: Mapping[str, Any], calls: tuple[Proposed, ...]) -> tuple[Any, tuple[Proposed, ...], str]:
+    """Content, calls and finish reason after a transform of the response."""
+    known = {call.id: call for call in calls}
+    revised: list[Proposed] = []
+    for item in target["tool_calls"]:
+        if item.get("hosted"):
+            continue
+        before = known.get(item.get("id", ""))
+        if before is not None and before.name == item["name"] and before.args == item["args"]:
+            revised.append(before)
+            continue
+        own_id = before.id if before else f"{calls[-1].id if calls else 'call'}_{len(revised)}"
+        revised.append(Proposed(own_id, None, item["name"], orjson.dumps(item["args"]).decode(), item["args"]))
+    return target["content"], tuple(revised), target["finish_reason"]
+
+
+def fault_of(content: Any, calls: tuple[Proposed, ...], finish: str) -> str | None:
+    """Why a response cannot be used: a word of the closed list of reasons, or None.
+
+    A response that was cut or filtered runs none of its calls; an unknown finish reason is no
+    success (30-agent, 11).
+    """
+    if finish == "length":
+        return "truncated"
+    if finish == "content_filter":
+        return "content_filter"
+    if calls:
+        return None
+    if not content:
+        return "empty_answer"
+    return None if finish in COMPLETE else "no_answer"
+
+
+def assistant_message(content: Any, calls: tuple[Proposed, ...]) -> dict[str, Any]:
+    """The message that is stored, in the OpenAI chat shape."""
+    message: dict[str, Any] = {"role": "assistant", "content": content}
+    if calls:
+        message["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in calls
+        ]
+    return message
+
+
+def unknown_tool(call: Proposed, names: tuple[str, ...]) -> dict[str, Any]:
+    """The error result for a name that is not registered exactly so."""
+    listed = ", ".join(names) or "none"
+    return error_result("unknown_tool", call.name, f"there is no tool {call.name!r}; the tools are: {listed}")
+
+
+def invalid_arguments(call: Proposed, problems: tuple[str, ...]) -> dict[str, Any]:
+    """The error result for arguments that do not fit."""
+    return error_result("invalid_arguments", call.name, "; ".join(problems))

@@ -1,0 +1,202 @@
+"""One agent run while it is driven: what its handlers share, and the one place that assembles it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from lictor.agent.approvals import Approver, StepResolver
+from lictor.agent.calls import CallState
+from lictor.agent.definition import Agent
+from lictor.agent.history import History
+from lictor.agent.plan import Plan
+from lictor.agent.points import Points
+from lictor.agent.results import safe_value
+from lictor.agent.structured import OutputType
+from lictor.agent.toolcontext import ToolContext
+from lictor.errors import NotSerializable
+from lictor.hooks import ContextBuilder, Emission, Governance
+from lictor.journal import Entry
+from lictor.models import ChatModel
+from lictor.runs import DONE, Cause, LiveRun
+from lictor.values import freeze
+
+__all__ = ["Options", "Session"]
+
+
+NO_GOVERNANCE = Governance()
+
+
+@dataclass(slots=True, kw_only=True)  # budget: frozen costs a call for each field, once a run; nobody writes to it
+class Options:
+    """What a caller gives for one run; nested runs inherit what is not their own.
+
+    `scopes` are the interceptors above the agent (runtime, teams, outer agents), `interceptors`
+    the per-run ones; `messages`, `numbered` and `positions` are what the conversation brings.
+    """
+
+    task: Any
+    scopes: tuple[tuple[str, Any], ...] = ()
+    interceptors: Any = ()
+    governance: Governance = NO_GOVERNANCE
+    resolver: Any = None
+    docket: Any = None
+    user: Any = None
+    context: Mapping[str, Any] | None = None
+    deps: Any = None
+    conversation: str | None = None
+    history: str = "run"
+    approval_deadline: float | None = None
+    max_steps: int | None = None
+    messages: tuple[Mapping[str, Any], ...] = ()
+    numbered: int = 0
+    positions: Mapping[str, int] | None = None
+    models: Mapping[str, ChatModel] | None = None
+    watchers: tuple[Any, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)  # budget: the volatile side of a run, a shell
+class Session:
+    """The live parts of one agent run. Volatile: whatever must survive is in the log or the docket."""
+
+    agent: Agent
+    live: LiveRun[Any]
+    options: Options
+    plan: Plan
+    points: Points
+    max_steps: int
+    approver: Approver | None
+    slots: asyncio.Semaphore
+    builder: ContextBuilder
+    models: tuple[ChatModel, ...]
+    tools: Mapping[str, Any]
+    output: OutputType | None
+    posture: str
+    store_each_call: bool
+    history: History | None = None
+    answer: Any = None
+    blocked_by: Emission | None = None
+    labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def history_window(self) -> int | None:
+        """Messages wanted in a request."""
+        return self.agent.history_window
+
+    @property
+    def has_approver(self) -> bool:
+        """Whether a liftable deny can be lifted here at all."""
+        rules = self.options
+        return self.approver is not None or rules.resolver is not None or rules.governance.resolver is not None
+
+    def block(self, emission: Emission) -> None:
+        """Keep the emission that ended the run for its caller, without what it denied."""
+        self.blocked_by = emission._replace(target=None, context=None)
+        self.answer = None
+
+    def end(self, cause: Cause) -> bool:
+        """Record why the run ends; the first cause wins."""
+        self.live.record("cause", cause.json())
+        return DONE
+
+    def resolver(self, kind: str, step: str, call: CallState | None = None) -> StepResolver | None:
+        """The docket's resolver for one emission, or None where the gate's own (or nobody) decides."""
+        if self.approver is None:
+            return None
+        if call is None:
+            return StepResolver(approver=self.approver, kind=kind, step=step)
+        if kind != "tool_call":
+            return StepResolver(approver=self.approver, kind=kind, step=step, call_id=call.id)
+        tool = self.tools[call.name]
+        return StepResolver(
+            approver=self.approver,
+            kind=kind,
+            step=step,
+            call_id=call.id,
+            tool=call.name,
+            schema=tool.schema,
+            tool_digest=self.plan.tool_digest(call.name),
+        )
+
+    # results that wait for a decision stay beside the docket, never in the log
+
+    def hold(self, request_id: str, value: Any) -> None:
+        """Keep a value until its request is decided."""
+        self.live.store.table("held")[request_id] = value
+
+    def held(self, request_id: str) -> Any:
+        """The value kept for a request, or None."""
+        return self.live.store.table("held").get(request_id)
+
+    def label(self, source: str, emission: Emission) -> None:
+        """Keep result labels (§5.4); they come back as `extensions.<interceptor>.source_labels`."""
+        if not emission.labels:
+            return
+        for name, labels in emission.labels.items():
+            known = self.labels.get(name, ())
+            self.labels[name] = tuple(dict.fromkeys((*known, *labels)))
+            self.live.record("labels", {"source": source, "interceptor": name, "labels": list(labels)})
+        self.points.relabel(self.labels)
+
+    def remember(self, entries: Sequence[Entry]) -> None:
+        """Take back from the log what later points resurface."""
+        for entry in entries:
+            if entry.kind == "labels":
+                name = entry.payload["interceptor"]
+                known = self.labels.get(name, ())
+                self.labels[name] = tuple(dict.fromkeys((*known, *entry.payload["labels"])))
+        if self.labels:
+            self.points.relabel(self.labels)
+
+    def rewritten(self, call_id: str, args: Mapping[str, Any], note: str) -> Any:
+        """The stored assistant message with the arguments that will run, and a note."""
+        message = dict(self.live.state.messages[-1])
+        calls = []
+        for call in message["tool_calls"]:
+            if call["id"] == call_id:
+                text = orjson.dumps(args).decode()
+                call = {**call, "function": {"name": call["function"]["name"], "arguments": text}, "note": note}
+            calls.append(call)
+        return freeze({**message, "tool_calls": calls})
+
+    def tool_context(self, call: CallState, tool: Any) -> ToolContext:
+        """What a tool may know of its run."""
+        options, live = self.options, self.live
+
+        def note(what: str, value: Any) -> None:
+            if not live.finished:  # nothing follows the end
+                live.record("note", {"call": call.id, "tool": call.name, what: value})
+
+        def emit(progress: Any) -> None:
+            try:
+                note("progress", safe_value(progress)[0])
+            except NotSerializable as exc:  # what a tool reports never fails it
+                note("progress", f"[{exc}]")
+
+        def late(how: str) -> None:
+            note("late", how)
+
+        return ToolContext(
+            user=options.user,
+            context=options.context,
+            deps=options.deps,
+            run_id=live.run_id,
+            root_run=live.root,
+            path=live.path,
+            call_id=call.id,
+            idempotency_key=f"{live.run_id}:{call.id}",
+            attempt=call.attempt,
+            workspace=None,
+            emit=emit,
+            late=late,
+        )
+
+    async def run_child(self, call: CallState, tool: Any) -> Any:
+        """Run (or go on with) the agent behind a tool; its outcome as a value, or None while it waits."""
+        from lictor.agent.children import run_child
+
+        return await run_child(self, call, tool)

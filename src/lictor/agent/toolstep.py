@@ -1,0 +1,391 @@
+"""The steps of one tool call: judge, run, ask, release, close, refuse."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from lictor import faults
+from lictor.agent.approvals import StepResolver
+from lictor.agent.calls import ALLOWED, ENDING, NEW, RUNNING, CallState
+from lictor.agent.points import decider, is_host_error
+from lictor.agent.results import ErrorKind, cut, error_result, render, safe_value
+from lictor.agent.session import Session
+from lictor.docket import Shown
+from lictor.errors import LictorError, NotSerializable, RunAborted, ToolArgumentsInvalid
+from lictor.hooks import Emission
+from lictor.runs import DONE, PARKED, Cause, Command
+from lictor.values import digest, freeze, new_id, thaw
+
+__all__ = ["ask_step", "close_step", "judge_step", "refuse_step", "release_step", "run_step"]
+
+
+async def judge_step(session: Session, command: Command) -> bool:
+    """`pre_tool_call`: what the verdict approves is what will run (30-agent, 2)."""
+    live = session.live
+    call = live.state.call(command.args)
+    args: Mapping[str, Any] = call.args or {}
+    resolver = None
+    if session.approver is not None:
+        resolver = session.resolver("tool_call", f"call:{call.id}", call)
+        try:
+            args = _edited(session, call, resolver, args)
+        except ToolArgumentsInvalid as exc:
+            return _judged_no(session, call, error_result("invalid_arguments", call.name, "; ".join(exc.problems)))
+    denied = live.state.denied
+    denials = denied.get(_call_digest(call.name, args), 0) if denied else 0
+    more = {"attempt": call.attempt, "denials": denials} if call.attempt or denials else None
+    emission = await session.points.emit(
+        session.builder.pre_tool_call, call.id, call.name, args, resolver=resolver, more=more
+    )
+    if live.state.cause is not None:
+        return await _too_late(session, call, emission)
+    if emission.proceeds:
+        final = _final(session, call, args, emission)
+        if final is None:
+            return DONE
+        if _alone(session, call, resolver):
+            if not _start(session, call, session.tools[call.name], final):
+                return DONE
+            return await _run(session, live.state.call(call.id), session.tools[call.name])
+        return _judged_yes(session, call, final, resolver)
+    if resolver is not None and resolver.parked is not None:
+        return _park(session, call, resolver, "tool_call")
+    return _denied(session, call, args, emission, resolver)
+
+
+def _edited(
+    session: Session, call: CallState, resolver: StepResolver | None, args: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """After an edit, the edited arguments, checked; the request is bound to them."""
+    if resolver is None or call.verb != "edit" or call.request is None:
+        return args
+    request = resolver.approver.docket.find(call.request)
+    done = request.resolution
+    edited: Mapping[str, Any] = session.tools[call.name].parse(done.arguments if done and done.arguments else {})
+    if request.consumed_at is None:
+        resolver.approver.docket.rebind(request.id, resolver.bind_edit(freeze(edited)))
+    return edited
+
+
+def _final(session: Session, call: CallState, args: Mapping[str, Any], emission: Emission) -> Mapping[str, Any] | None:
+    """The arguments the verdict leaves; None (and an error result) when a transform made them unfit."""
+    if emission.verdict.decision != "transform":
+        return args
+    final: Mapping[str, Any] = thaw(emission.target)
+    try:
+        session.tools[call.name].parse(final)
+    except ToolArgumentsInvalid as exc:
+        _judged_no(session, call, error_result("invalid_arguments", call.name, "; ".join(exc.problems)))
+        return None
+    return final
+
+
+def _changed(session: Session, call: CallState, final: Mapping[str, Any]) -> dict[str, Any]:
+    """What is recorded beside a verdict when other arguments will run than the model asked for."""
+    if final is call.args:
+        return {}
+    note = f"edited by {call.request}" if call.verb == "edit" else "changed by policy"
+    return {"args": final, "message": session.rewritten(call.id, final, note)}
+
+
+def _judged_yes(session: Session, call: CallState, final: Mapping[str, Any], resolver: StepResolver | None) -> bool:
+    payload: dict[str, Any] = {"call": call.id, "decision": "allow", **_changed(session, call, final)}
+    if resolver is not None and resolver.used is not None:
+        payload["request"] = resolver.used.id
+        payload["digest"] = resolver.digest
+    session.live.record("call_judged", payload)
+    return DONE
+
+
+def _alone(session: Session, call: CallState, resolver: StepResolver | None) -> bool:
+    """Whether nothing else of the response has to be decided first, so that the call may start at once."""
+    return len(session.live.state.calls) == 1 and (resolver is None or resolver.used is None) and not call.gated
+
+
+async def _too_late(session: Session, call: CallState, emission: Emission) -> bool:
+    """The run ended while the call was judged: it has its result, but an allowed call is closed at the gate (§3.1)."""
+    if emission.proceeds:
+        problem = _ended(session)
+        await session.points.emit(session.builder.post_tool_call, call.id, call.name, call.args, problem, True)
+    return DONE
+
+
+def _ended(session: Session) -> dict[str, Any]:
+    cause = session.live.state.cause
+    kind: ErrorKind = "cancelled" if cause is not None and cause.status == "cancelled" else "not_run"
+    return error_result(kind, _why(session), "the run ended before this call ran")
+
+
+def _judged_no(session: Session, call: CallState, problem: Mapping[str, Any], denied: str | None = None) -> bool:
+    payload = {"call": call.id, "decision": "deny", "content": render(problem), "problem": problem}
+    if denied is not None:
+        payload["denied"] = denied
+    session.live.record("call_judged", payload)
+    return DONE
+
+
+def _denied(
+    session: Session,
+    call: CallState,
+    args: Mapping[str, Any],
+    emission: Emission,
+    resolver: StepResolver | None,
+) -> bool:
+    """A deny goes to the model as an error result; a stop or a failure of enforcement ends the run."""
+    verdict = emission.verdict
+    reason = verdict.reason or "denied"
+    by = decider(emission)
+    host = is_host_error(verdict.reason)
+    extra: dict[str, Any] = dict(resolver.denied) if resolver is not None else {}
+    if verdict.liftable and not session.has_approver:
+        extra["note"] = "no_approver"
+    problem = error_result("host_error" if host else "denied", reason, verdict.message or "", **extra)
+    expired = reason == "approval_expired"
+    _judged_no(session, call, problem, None if host or expired else _call_digest(call.name, args))
+    return _consequence(session, emission, by)
+
+
+def _consequence(session: Session, emission: Emission, by: str | None) -> bool:
+    """What a deny at a tool's point does to the run (§6.2, posture)."""
+    control = emission.control
+    if control is not None and control.control == "stop":
+        return session.end(Cause(control.status or "stopped", control.reason, by))
+    if is_host_error(emission.verdict.reason) and session.posture == "terminate":
+        session.block(emission)
+        return session.end(Cause("blocked", emission.verdict.reason, by))
+    return DONE
+
+
+def _park(session: Session, call: CallState, resolver: StepResolver, kind: str) -> bool:
+    request = resolver.parked
+    if request is not None and request.id != call.request:
+        session.live.record(
+            "request_opened", {"step": resolver.step, "call": call.id, "request": request.id, "kind": kind}
+        )
+    return DONE
+
+
+def _call_digest(name: str, args: Mapping[str, Any]) -> str:
+    return digest({"tool": name, "args": args})
+
+
+async def run_step(session: Session, command: Command) -> bool:
+    """Run an allowed call once: consume the approval, record the intent, run, judge the result."""
+    live = session.live
+    call = live.state.call(command.args)
+    if call.status not in (ALLOWED, RUNNING, ENDING):
+        raise LictorError(f"call {call.id} is {call.status}; it may not run")
+    tool = session.tools[call.name]
+    if len(live.state.calls) <= session.agent.max_parallel_tools:
+        return await _started(session, call, tool)
+    async with session.slots:
+        return await _started(session, call, tool)
+
+
+async def _started(session: Session, call: CallState, tool: Any) -> bool:
+    if call.status == ALLOWED and not _start(session, call, tool, call.args or {}):
+        return DONE
+    return await _run(session, call, tool)
+
+
+def _start(session: Session, call: CallState, tool: Any, args: Mapping[str, Any]) -> bool:
+    """Consume and record the intent in one go, right before the call; False when it may not start."""
+    live = session.live
+    approver = session.approver
+    used = call.request is None or approver is None or approver.docket.consume(call.request, call.digest or "")
+    if not used:
+        raise LictorError(f"call {call.id}: its approval was used before or binds to other arguments")
+    refused = live.ledger.start_tool()
+    if refused is not None:
+        if call.status == NEW:
+            live.record("call_judged", {"call": call.id, "decision": "allow"})
+        session.end(Cause("exhausted", refused, graceful=True))
+        return False
+    payload: dict[str, Any] = {"call": call.id, "tool": call.name, "arguments": args, "attempt": call.attempt}
+    if args is not call.args:
+        payload.update(_changed(session, call, args))
+    if tool.agent is not None:
+        payload["child"] = new_id()
+    live.record("tool_started", payload)
+    faults.reach("effect.before")
+    return True
+
+
+async def _run(session: Session, call: CallState, tool: Any) -> bool:
+    """The effect, and what came of it. A cancellation is recorded as the call's result, then goes on."""
+    live = session.live
+    if tool.external:
+        return _ask_outside(session, call, tool)
+    started = live.clock.monotonic()
+    is_error = True
+    stopped: asyncio.CancelledError | RunAborted | None = None
+    value: Any
+    try:
+        if tool.agent is None:
+            value = await tool.run(call.args, session.tool_context(call, tool))
+        else:
+            value = await session.run_child(live.state.call(call.id), tool)
+            if value is None:
+                return PARKED
+        value, notes = safe_value(value)
+        is_error = False
+        if notes:
+            live.record("note", {"call": call.id, "tool": call.name, "changed": list(notes)})
+    except asyncio.CancelledError as exc:
+        stopped = None if _own() else exc
+        value = _cancelled(session, stopped)
+    except Exception as exc:  # noqa: BLE001 - a tool is foreign code; whatever it raises is its result
+        stopped = exc if isinstance(exc, RunAborted) else None
+        value = _failure(exc, tool)
+    faults.reach("effect.after")
+    elapsed = (live.clock.monotonic() - started) * 1000
+    closed = "cancelled" if isinstance(stopped, asyncio.CancelledError) else None
+    done = await _finish(session, call, value, is_error, elapsed, closed)
+    if stopped is None:
+        return done
+    if isinstance(stopped, asyncio.CancelledError):
+        raise stopped
+    return session.end(Cause("failed", error=str(stopped)))
+
+
+def _own() -> bool:
+    """Whether a tool raised the cancellation itself (D06): nobody asked this task to stop."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() == 0
+
+
+def _cancelled(session: Session, stopped: asyncio.CancelledError | None) -> dict[str, Any]:
+    if stopped is None:
+        return error_result("tool_failed", "CancelledError", "the tool cancelled itself")
+    return error_result("cancelled", _why(session), "the call was cancelled while it ran")
+
+
+def _why(session: Session) -> str:
+    cause = session.live.state.cause
+    return "cancelled" if cause is None else (cause.reason or cause.status)
+
+
+def _failure(exc: Exception, tool: Any) -> dict[str, Any]:
+    if isinstance(exc, RunAborted):
+        return error_result("tool_failed", "aborted", str(exc))
+    if isinstance(exc, ToolArgumentsInvalid):
+        return error_result("invalid_arguments", exc.tool, "; ".join(exc.problems))
+    if isinstance(exc, NotSerializable):
+        return error_result("tool_failed", "not_serializable", str(exc))
+    if isinstance(exc, TimeoutError):
+        return error_result("tool_failed", "timeout", f"{tool.name} did not finish within {tool.timeout} s")
+    return error_result("tool_failed", type(exc).__name__, str(exc))
+
+
+async def _finish(
+    session: Session, call: CallState, value: Any, is_error: bool, elapsed: float, closed: str | None = None
+) -> bool:
+    """`post_tool_call` over the whole result; then it is cut to what the model gets (30-agent, 12)."""
+    live = session.live
+    step = f"call:{call.id}:post"
+    asking = session.approver is not None and closed is None and live.state.cause is None
+    resolver = session.resolver("step", step, call) if asking else None
+    emission = await session.points.emit(
+        session.builder.post_tool_call,
+        call.id,
+        call.name,
+        call.args,
+        value,
+        is_error,
+        duration_ms=elapsed,
+        resolver=resolver,
+    )
+    if emission.proceeds:
+        final = value if emission.verdict.decision != "transform" else thaw(emission.target)
+        if emission.labels:
+            session.label(call.id, emission)
+    elif resolver is not None and resolver.parked is not None:
+        session.hold(resolver.parked.id, (value, is_error, elapsed))
+        return _park(session, call, resolver, "step")
+    else:
+        kind: ErrorKind = "host_error" if is_host_error(emission.verdict.reason) else "denied"
+        final = error_result(kind, emission.verdict.reason or "denied", emission.verdict.message or "")
+        is_error = True
+    payload = {"call": call.id, "tool": call.name, "content": cut(render(final)), "is_error": is_error}
+    if closed is not None:
+        live.record("call_closed", {**payload, "why": closed})
+    else:
+        live.record("tool_finished", payload)
+    return DONE if emission.proceeds else _consequence(session, emission, decider(emission))
+
+
+async def release_step(session: Session, command: Command) -> bool:
+    """The result that waited for a decision (or came from outside) passes `post_tool_call`."""
+    live = session.live
+    call = live.state.call(command.args)
+    if call.kind == "external_call" and session.approver is not None and call.request is not None:
+        done = session.approver.docket.find(call.request).resolution
+        if done is None or done.verb != "respond":
+            message = (done.feedback if done else None) or "nobody gave a value"
+            return await _finish(session, call, error_result("denied", "rejected", message), True, 0.0)
+        value, _ = safe_value(done.value)
+        return await _finish(session, call, value, False, 0.0)
+    value, is_error, elapsed = session.held(call.request or "")
+    return await _finish(session, call, value, is_error, elapsed)
+
+
+def _ask_outside(session: Session, call: CallState, tool: Any) -> bool:
+    """An external tool parks; the caller gives the value with `respond`."""
+    approver = session.approver
+    if approver is None:
+        problem = error_result(
+            "not_run", "no_approver", f"{tool.name} gets its value from outside; run it in a Runtime"
+        )
+        session.live.record("call_closed", {"call": call.id, "why": "no_approver", "content": render(problem)})
+        return DONE
+    binding = approver.binding("external_call", {"tool": call.name, "arguments": call.args}, call.id)
+    shown = Shown(tool=call.name, arguments=call.args)
+    request = approver.open(
+        "external_call",
+        f"call:{call.id}:value",
+        shown,
+        binding,
+        call_id=call.id,
+        deadline=tool.deadline,
+        responders=tuple(tool.responders),
+    )
+    payload = {"step": request.step, "call": call.id, "request": request.id, "kind": "external_call"}
+    session.live.record("request_opened", payload)
+    return DONE
+
+
+async def ask_step(session: Session, command: Command) -> bool:
+    """A `once` call whose driver died: it may have run. A person says what to do, never we."""
+    live = session.live
+    call = live.state.call(command.args)
+    approver = session.approver
+    if approver is None:
+        problem = error_result("unknown", "interrupted", "it may have run; nobody can be asked in this process")
+        live.record("call_closed", {"call": call.id, "why": "unknown", "content": render(problem)})
+        return DONE
+    what = {"tool": call.name, "arguments": call.args}
+    request = approver.open(
+        "unknown_effect",
+        f"call:{call.id}:unknown:{call.attempt}",
+        Shown(tool=call.name, arguments=call.args),
+        approver.binding("unknown_effect", what, call.id),
+        call_id=call.id,
+    )
+    payload = {"step": request.step, "call": call.id, "request": request.id, "kind": "unknown_effect"}
+    live.record("request_opened", payload)
+    return DONE
+
+
+async def close_step(session: Session, command: Command) -> bool:
+    """An allowed call that will not run, or a result nobody waits for: its `post_tool_call` all the same (§3.1)."""
+    live = session.live
+    call = live.state.call(command.args)
+    return await _finish(session, call, _ended(session), True, 0.0, _why(session))
+
+
+async def refuse_step(session: Session, command: Command) -> bool:
+    """An unknown tool or arguments that do not fit: no `pre_tool_call`, an error at `post_tool_call` (05-api)."""
+    call = session.live.state.call(command.args)
+    return await _finish(session, call, dict(call.problem or {}), True, 0.0)

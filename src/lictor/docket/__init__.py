@@ -1,0 +1,33 @@
+"""Everything that waits for somebody, in one state machine."""
+
+from __future__ import annotations
+
+from lictor.docket.actor import Actor
+from lictor.docket.docket import Docket
+from lictor.docket.grant import Grant
+from lictor.docket.request import (
+    KINDS,
+    VERBS,
+    Decided,
+    Decision,
+    Reason,
+    Request,
+    Resolution,
+    Shown,
+    request_digest,
+)
+
+__all__ = [
+    "KINDS",
+    "VERBS",
+    "Actor",
+    "Decided",
+    "Decision",
+    "Docket",
+    "Grant",
+    "Reason",
+    "Request",
+    "Resolution",
+    "Shown",
+    "request_digest",
+]

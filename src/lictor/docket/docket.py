@@ -1,0 +1,242 @@
+"""The rows of the docket and the verbs on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from lictor.docket.actor import Actor
+from lictor.docket.grant import Grant
+from lictor.docket.request import Decision, Request, decide, expire, requests_in_order, withdraw
+from lictor.errors import DecisionRefused, DefinitionError, LictorError, UnknownRequest
+from lictor.journal import Store
+from lictor.values import Clock, new_id
+
+__all__ = ["Docket"]
+
+
+def _nobody(_: Request) -> None:
+    return None
+
+
+class Docket:
+    """Requests over a store. `changed` is called after each settled request, to wake its run.
+
+    Deciding is a compare-and-set on `pending`; whatever is refused is recorded and changes nothing.
+    """
+
+    def __init__(self, store: Store, clock: Clock, changed: Callable[[Request], None] = _nobody) -> None:
+        self._store = store
+        self._clock = clock
+        self._changed = changed
+        self._requests: dict[str, Request] = store.table("request")
+        self._grants: dict[str, Grant] = store.table("grant")
+        self._refusals: dict[str, list[Mapping[str, Any]]] = store.table("refusal")
+
+    # reading
+
+    async def pending(
+        self,
+        *,
+        responder: str | None = None,
+        user: str | None = None,
+        run: str | None = None,
+        kind: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> list[Request]:
+        """Open requests, oldest first.
+
+        Arguments:
+            responder: only those that this actor (`human:ana`) may decide.
+            user, run (root or nested), kind: only those.
+            limit, after: a page of at most `limit` behind the request with id `after`.
+        """
+        actor = None if responder is None else Actor.of(responder)
+        found = [
+            request
+            for request in self._requests.values()
+            if request.status == "pending"
+            and (run is None or run in (request.root_run, request.run_id))
+            and (kind is None or request.kind == kind)
+            and (user is None or request.user == user)
+            and (actor is None or not request.parties or any(actor.matches(party) for party in request.parties))
+        ]
+        ordered = requests_in_order(found)
+        if after is not None:
+            ids = [request.id for request in ordered]
+            ordered = ordered[ids.index(after) + 1 :] if after in ids else ordered
+        return ordered[:limit]
+
+    async def get(self, request_id: str) -> Request:
+        """One request, decided ones too; raises UnknownRequest."""
+        return self.find(request_id)
+
+    async def requests(self, *, run: str) -> list[Request]:
+        """Every request of a run and of those below it, in any status."""
+        return requests_in_order([r for r in self._requests.values() if run in (r.root_run, r.run_id)])
+
+    async def refusals(self, *, run: str) -> list[Mapping[str, Any]]:
+        """Decisions on requests of this run that were not taken."""
+        ids = {r.id for r in self._requests.values() if run in (r.root_run, r.run_id)}
+        return [item for request_id in ids for item in self._refusals.get(request_id, ())]
+
+    def find(self, request_id: str) -> Request:
+        """As `get`, at once."""
+        request = self._requests.get(request_id)
+        if request is None:
+            raise UnknownRequest(f"there is no request {request_id!r}")
+        return request
+
+    # deciding
+
+    async def decide(  # noqa: PLR0913 - the one verb of the docket; its options are the interface
+        self,
+        request_id: str,
+        verb: str,
+        *,
+        feedback: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        text: str | None = None,
+        value: Any = None,
+        digest: str | None = None,
+        kind: str | None = None,
+        epoch: int | None = None,
+        scope: str = "once",
+        by: Actor | str,
+    ) -> Request:
+        """Decide a request; returns it as it stands afterwards.
+
+        Arguments:
+            verb: one of the request's `verbs`.
+            feedback: text for the model; goes with reject, and may go with approve.
+            arguments: the whole new arguments, for `edit`.
+            text, value: the result without running, for `respond`.
+            digest, kind, epoch: when given, must equal the request's.
+            scope: `once`, or `same_arguments` to also grant later calls with the same arguments.
+            by: the actor, `human:ana` or an Actor.
+
+        Raises a DecisionRefused (typed), or ToolArgumentsInvalid for an edit that does not fit.
+        """
+        if scope not in ("once", "same_arguments"):
+            raise DefinitionError(f"scope={scope!r}: use 'once' or 'same_arguments'")
+        actor = Actor.of(by)
+        decision = Decision(
+            verb=verb,
+            by=actor,
+            feedback=feedback,
+            value=text if text is not None else value,
+            arguments=arguments,
+            digest=digest,
+            kind=kind,
+            epoch=epoch,
+        )
+        request = self.find(request_id)
+        try:
+            after = decide(request, decision, self._clock.now())
+        except LictorError as exc:
+            self._refuse(request, decision, exc)
+            raise
+        if after is request:
+            return request
+        self._requests[request_id] = after
+        if scope == "same_arguments" and after.status == "approved" and after.grant_key is not None:
+            self._grant(after, str(actor))
+        if after.status != "pending":
+            self._changed(after)
+        return after
+
+    def _refuse(self, request: Request, decision: Decision, exc: LictorError) -> None:
+        if isinstance(exc, DecisionRefused) and request.status == "pending" and exc.status == "expired":
+            self.expire_due()
+        at = self._clock.now()
+        attempt = {
+            "request": request.id,
+            "verb": decision.verb,
+            "by": str(decision.by),
+            "error": type(exc).__name__,
+            "at": at,
+        }
+        self._refusals.setdefault(request.id, []).append(attempt)
+        self._store.log(request.run_id, request.root_run).append("decision_refused", attempt, at)
+
+    # standing approvals
+
+    def _grant(self, request: Request, by: str) -> None:
+        key = request.grant_key or ""
+        grant = Grant(
+            id=new_id("grant"),
+            key=key,
+            conversation=key.partition("|")[0],
+            tool=request.tool or "",
+            request=request.id,
+            by=by,
+            created=self._clock.now(),
+        )
+        self._grants[grant.id] = grant
+
+    async def grants(self, *, conversation: str | None = None) -> list[Grant]:
+        """Standing approvals, revoked ones too."""
+        return [g for g in self._grants.values() if conversation is None or g.conversation == conversation]
+
+    async def revoke(self, grant_id: str, *, by: Actor | str) -> Grant:
+        """End a standing approval; raises UnknownRequest."""
+        Actor.of(by)
+        grant = self._grants.get(grant_id)
+        if grant is None:
+            raise UnknownRequest(f"there is no grant {grant_id!r}")
+        self._grants[grant_id] = grant = replace(grant, revoked=True)
+        return grant
+
+    def granted(self, key: str) -> Grant | None:
+        """The standing approval for `key`, if there is one."""
+        return next((g for g in self._grants.values() if g.key == key and not g.revoked), None)
+
+    # for drivers
+
+    def open(self, request: Request) -> Request:
+        """Add a request; the same id again is a no-op."""
+        return self._requests.setdefault(request.id, request)
+
+    def of_step(self, run_id: str, step: str) -> list[Request]:
+        """The requests that one step of a run opened, oldest first."""
+        return requests_in_order([r for r in self._requests.values() if r.run_id == run_id and r.step == step])
+
+    def consume(self, request_id: str, digest: str) -> bool:
+        """Use an approval up; False when it was used before or binds to something else."""
+        request = self.find(request_id)
+        bound = request.status in ("approved", "edited") and request.digest == digest
+        if not bound or request.consumed_at is not None:
+            return False
+        self._requests[request_id] = replace(request, consumed_at=self._clock.now())
+        return True
+
+    def rebind(self, request_id: str, digest: str) -> None:
+        """Bind an edited request to its edited arguments; done once, by the driver."""
+        self._requests[request_id] = replace(self.find(request_id), digest=digest)
+
+    def withdraw(self, run_id: str, status: str = "cancelled") -> list[Request]:
+        """Close the open requests of one run."""
+        closed = []
+        for request in list(self._requests.values()):
+            if request.run_id == run_id and request.status == "pending":
+                self._requests[request.id] = withdraw(request, status)
+                closed.append(self._requests[request.id])
+        return closed
+
+    def next_deadline(self) -> float | None:
+        """The earliest deadline of an open request."""
+        times = [r.deadline for r in self._requests.values() if r.status == "pending" and r.deadline is not None]
+        return min(times, default=None)
+
+    def expire_due(self) -> list[Request]:
+        """Settle every open request whose deadline passed."""
+        now, gone = self._clock.now(), []
+        for request in list(self._requests.values()):
+            after = expire(request, now)
+            if after is not request:
+                self._requests[request.id] = after
+                gone.append(after)
+                self._changed(after)
+        return gone

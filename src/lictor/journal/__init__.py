@@ -1,0 +1,9 @@
+"""The append-only log every run is a fold of, and the rows that belong to it."""
+
+from __future__ import annotations
+
+from lictor.journal.entry import Entry, Positioned
+from lictor.journal.memory import MemoryLog, MemoryStore
+from lictor.journal.store import Log, Store
+
+__all__ = ["Entry", "Log", "MemoryLog", "MemoryStore", "Positioned", "Store"]

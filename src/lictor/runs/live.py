@@ -1,0 +1,124 @@
+"""A run while somebody drives it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from lictor.journal import Store
+from lictor.runs.ledger import Ledger
+from lictor.runs.machine import Command, Handlers, Machine
+from lictor.runs.outcome import Cause, Step
+from lictor.values import Clock
+
+__all__ = ["LiveRun"]
+
+S = TypeVar("S")
+
+
+class LiveRun(Generic[S]):
+    """The log of one run, the state folded from it, and what is due.
+
+    `record` is the only way anything enters the log: it appends, then advances the machine. `woken`
+    says that the log was there before, so that another stint begins.
+    """
+
+    __slots__ = (
+        "_advance",
+        "_append",
+        "_crashed",
+        "_kinds",
+        "_now",
+        "clock",
+        "due",
+        "failing",
+        "handlers",
+        "interrupts",
+        "ledger",
+        "machine",
+        "path",
+        "root",
+        "run_id",
+        "state",
+        "store",
+        "task",
+        "wake",
+        "woken",
+    )
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        path: tuple[Step, ...],
+        store: Store,
+        clock: Clock,
+        ledger: Ledger,
+        machine: Machine[S],
+        handlers: Handlers,
+    ) -> None:
+        self.run_id = run_id
+        self.path = path
+        self.root = path[0].run_id
+        self.store = store
+        self.clock = clock
+        self.ledger = ledger
+        self.machine = machine
+        self.handlers = handlers
+        self.state: S = machine.begin()
+        self.due: Sequence[Command] = ()
+        self.failing = False
+        self.woken = False
+        self.interrupts = 0
+        self.task: asyncio.Task[Any] | None = None
+        self.wake: asyncio.Event | None = None
+        self._append = store.log(run_id, self.root).append
+        self._advance = machine.advance
+        self._now = time.time if type(clock) is Clock else clock.now
+        self._kinds = machine.kinds
+        self._crashed = False
+
+    def refold(self) -> None:
+        """Rebuild the state from the log, as after a crash."""
+        self.state, self.due, self.woken = self.machine.begin(), (), True
+        for entry in self.store.entries(self.run_id):
+            if entry.kind in self._kinds:
+                self.state, self.due = self._advance(self.state, entry)
+
+    def record(self, kind: str, payload: Mapping[str, Any]) -> None:
+        """Append an entry and advance the machine. After a simulated crash nothing is written."""
+        if self._crashed:
+            return
+        entry = self._append(kind, payload, self._now())
+        if kind in self._kinds:
+            self.state, self.due = self._advance(self.state, entry)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the terminal outcome is recorded."""
+        return self.machine.finished(self.state)
+
+    def crash(self) -> None:
+        """From here on this object writes nothing, as if its process were gone."""
+        self._crashed = True
+
+    @property
+    def crashed(self) -> bool:
+        """Whether `crash` was called."""
+        return self._crashed
+
+    def interrupt(self, cause: Cause) -> None:
+        """End the run for `cause`: what is in flight and no longer due is cancelled."""
+        self.record("cause", cause.json())
+        if self.wake is not None:
+            self.wake.set()
+        elif self.task is not None and not cause.graceful:
+            self.interrupts += 1
+            self.task.cancel()
+
+    def poke(self) -> None:
+        """Something outside changed (a decision): look again."""
+        if self.wake is not None:
+            self.wake.set()

@@ -1,0 +1,62 @@
+"""The seam between what a run decides (pure) and what is done about it (shells)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from lictor.journal import Entry
+
+if TYPE_CHECKING:
+    from lictor.runs.live import LiveRun
+
+__all__ = ["DONE", "PARKED", "Command", "Handlers", "Machine"]
+
+DONE = True
+PARKED = False
+
+S = TypeVar("S")
+
+
+class Command(NamedTuple):
+    """Something that is due. `key` names it within the run: a command that is in flight under the
+    same key is not started again, one that is no longer due is cancelled."""
+
+    key: str
+    kind: str
+    args: Any = None
+
+
+class Machine(Protocol[S]):
+    """Pure: no await, no clock, no I/O. A run's state is the fold of its entries.
+
+    `advance` returns the new state and *everything* that is due in it, so that a driver which
+    refolds a log knows what to do without remembering anything.
+    """
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of entries that change the state; others are only for readers."""
+        ...
+
+    def begin(self) -> S: ...
+
+    def advance(self, state: S, event: Entry) -> tuple[S, Sequence[Command]]: ...
+
+    def finished(self, state: S) -> bool: ...
+
+    def waiting(self, state: S) -> Mapping[str, str]:
+        """What is parked on a request: command key -> request id."""
+        ...
+
+
+class Handlers(Protocol):
+    """Carries out commands; records what came of them through `live.record`."""
+
+    def perform(self, live: LiveRun[Any], command: Command) -> Awaitable[bool]:
+        """DONE when the command is no longer due, PARKED when it has to wait for somebody."""
+        ...
+
+    async def collect(self, live: LiveRun[Any]) -> bool:
+        """Record decisions that were made meanwhile; True if there were any."""
+        ...

@@ -1,0 +1,11 @@
+"""Wiring: a store, the engine that drives runs, and the one door for commands."""
+
+from __future__ import annotations
+
+from lictor.runtime.commands import Commands
+from lictor.runtime.conversations import Conversation
+from lictor.runtime.handle import Run
+from lictor.runtime.row import RunRow
+from lictor.runtime.runtime import Runtime
+
+__all__ = ["Commands", "Conversation", "Run", "RunRow", "Runtime"]

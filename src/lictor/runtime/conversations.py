@@ -1,0 +1,78 @@
+"""Conversations: many runs with one history, one writer at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lictor.errors import ConversationBusy
+from lictor.journal import Store
+from lictor.runs import TERMINAL
+from lictor.runtime.row import RunRow
+
+__all__ = ["Conversation", "Conversations"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """The history that runs share.
+
+    Arguments:
+        id: its name, as given to `start`.
+        messages: stored, OpenAI chat shape.
+        owner: the run that may append.
+        version: runs that appended so far.
+        numbered, positions: calls numbered, and responses taken from each model.
+    """
+
+    id: str
+    messages: tuple[Mapping[str, Any], ...] = ()
+    owner: str | None = None
+    version: int = 0
+    numbered: int = 0
+    positions: Mapping[str, int] = field(default_factory=dict)
+
+
+class Conversations:
+    """The rows of conversations over a store."""
+
+    __slots__ = ("_rows", "_runs")
+
+    def __init__(self, store: Store) -> None:
+        self._rows: dict[str, Conversation] = store.table("conversation")
+        self._runs: dict[str, RunRow] = store.table("run")
+
+    def get(self, name: str) -> Conversation:
+        """A conversation; empty when unknown."""
+        return self._rows.get(name) or Conversation(id=name)
+
+    def owner(self, name: str) -> RunRow | None:
+        """The run that holds the conversation and is not over."""
+        row = self._runs.get(self.get(name).owner or "")
+        return None if row is None or row.status in TERMINAL else row
+
+    def take(self, name: str, run_id: str) -> dict[str, Any]:
+        """Make `run_id` the writer; what the conversation brings to it. Raises ConversationBusy."""
+        busy = self.owner(name)
+        if busy is not None:
+            raise ConversationBusy(
+                f"conversation {name!r} belongs to run {busy.run_id} until that ends ({busy.status})"
+            )
+        known = self.get(name)
+        self._rows[name] = replace(known, owner=run_id)
+        return {"messages": known.messages, "numbered": known.numbered, "positions": known.positions}
+
+    def give_back(self, name: str | None, run_id: str, state: Any) -> None:
+        """Append what a run came to, and let the next one write."""
+        known = self._rows.get(name or "")
+        if known is None or known.owner != run_id:
+            return
+        self._rows[known.id] = replace(
+            known,
+            messages=state.messages,
+            owner=None,
+            version=known.version + 1,
+            numbered=state.numbered,
+            positions=state.positions,
+        )

@@ -1,0 +1,59 @@
+"""A handle on a run: reads, waits, never drives."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from lictor.errors import DefinitionError
+from lictor.runs import Event, RunResult
+
+if TYPE_CHECKING:
+    from lictor.runtime.runtime import Runtime
+
+__all__ = ["Run"]
+
+
+class Run:
+    """One root run of a Runtime; any number of handles may exist."""
+
+    __slots__ = ("_runtime", "id")
+
+    def __init__(self, runtime: Runtime, run_id: str) -> None:
+        self._runtime = runtime
+        self.id = run_id
+
+    def __repr__(self) -> str:
+        return f"Run({self.id!r}, status={self.status!r})"
+
+    @property
+    def status(self) -> str:
+        """`queued, running, waiting, cancelling`, or the terminal status."""
+        return self._runtime.row(self.id).status
+
+    @property
+    def user(self) -> Any:
+        """Whom the run is for, as given at the start."""
+        return self._runtime.row(self.id).user
+
+    @property
+    def conversation(self) -> str | None:
+        """The conversation it belongs to."""
+        return self._runtime.row(self.id).conversation
+
+    async def result(self, wait: str = "park") -> RunResult:
+        """The outcome; with `wait="park"` (default) also when the run parks, as `suspended`.
+
+        `blocked` is returned like every other outcome.
+        """
+        if wait not in ("park", "end"):
+            raise DefinitionError(f"result(wait={wait!r}): use 'park' or 'end'")
+        return await self._runtime.wait(self.id, wait)
+
+    async def events(self, after: int = 0, follow: bool = False) -> AsyncIterator[Event]:
+        """Events behind the cursor `after`, of nested runs too.
+
+        Ends when the run parks or ends; with `follow=True` it goes past parks, to the end.
+        """
+        async for event in self._runtime.follow(self.id, after, past_parks=follow):
+            yield event

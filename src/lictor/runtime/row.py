@@ -1,0 +1,59 @@
+"""What a store keeps of a root run beside its log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lictor.errors import NotSerializable
+
+__all__ = ["RunRow", "check_json"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """A root run: what it was started with, and how far it is.
+
+    `status` is `queued`, `running`, `waiting`, `cancelling`, or terminal. `policy` is the
+    fingerprint it was started under. Everything is JSON.
+    """
+
+    run_id: str
+    definition: str
+    task: Any
+    created: float
+    status: str = "queued"
+    key: str | None = None
+    user: Any = None
+    conversation: str | None = None
+    context: Mapping[str, Any] | None = None
+    history: str = "run"
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    approval_deadline: float | None = None
+    policy: str | None = None
+    messages: tuple[Mapping[str, Any], ...] = ()
+    numbered: int = 0
+    positions: Mapping[str, int] = field(default_factory=dict)
+
+
+def check_json(value: Any, path: str) -> None:
+    """Raise NotSerializable, naming the path, for anything that JSON cannot hold."""
+    if value is None or isinstance(value, str | bool | int):
+        return
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise NotSerializable(path, "not a finite number")
+        return
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise NotSerializable(path, f"the key {key!r} is no text")
+            check_json(item, f"{path}.{key}")
+        return
+    if isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            check_json(item, f"{path}[{number}]")
+        return
+    raise NotSerializable(path, f"{type(value).__name__} is no JSON")
