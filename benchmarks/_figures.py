@@ -115,7 +115,7 @@ def text(report: Mapping[str, Any]) -> str:
         for name, cell in row.items():
             numbers = f"{cell['cpu_us']:>10}{cell['wall_us']:>10}{cell['cpu_to_floor'] or '-':>13}{cell['calls']:>11}"
             lines.append(f"{'':6}{name:24}{numbers}")
-        lines += [f"{'':6}{name:24}not installed" for name in report["missing"]]
+        lines += [f"{'':6}{name:24}not installed ({why})" for name, why in report["missing"].items()]
     for pair, rows in report["ratios"].items():
         lines += ["", f"{pair}{'CPU':>12}{'wall':>9}{'calls':>9}"]
         lines += [f"{w:{len(pair)}}{r['cpu']:>12}{r['wall']:>9}{r['calls']:>9}" for w, r in rows.items()]

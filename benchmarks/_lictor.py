@@ -17,10 +17,11 @@ PIECES = (*(TextDelta(word) for word in WORDS), ANSWER)
 class Model:
     """Asks for the tool `total` times, then answers; in words if `pieces` are wanted.
 
-    It is a model like any other: the loop bounds its time.
+    It says that it bounds its own time, as the models that ship do, so the loop sets no timer.
     """
 
     id = "bench"
+    keeps_timeout = True
 
     def __init__(self, tally: Tally, total: int, *, pieces: bool = False) -> None:
         self.tally = tally
@@ -41,8 +42,8 @@ class Model:
             yield event
 
 
-def policy(tally: Tally) -> Any:
-    """Asked at all eight points: allows everywhere, rewrites the argument at `pre_tool_call`."""
+def policy(tally: Tally, *, rewrite: bool) -> Any:
+    """Asked at all eight points: allows everywhere; with `rewrite` (W4) it changes the tool's argument."""
 
     @interceptor(name="bench")
     def judge(context: Context) -> Verdict:
@@ -52,7 +53,8 @@ def policy(tally: Tally) -> Any:
             tally.model_hooks += 1
         elif point == "pre_tool_call":
             tally.tool_hooks += 1
-            return Verdict.transform("$policy_target.a", context["target"]["a"] + 1)
+            if rewrite:
+                return Verdict.transform("$policy_target.a", context["target"]["a"] + 1)
         return ALLOW
 
     return judge
@@ -82,12 +84,12 @@ def build(name: str, tally: Tally) -> Contender:
         return tally.add(a, b)
 
     def agent(total: int, *, policies: Sequence[Any] = (), pieces: bool = False) -> Agent:
-        chosen = [policy(tally)] if governed else policies
+        chosen = policies or ([policy(tally, rewrite=False)] if governed else [])
         model = Model(tally, total, pieces=pieces)
         return Agent("bench", model=model, instructions=SYSTEM, tools=[add], interceptors=chosen, max_steps=60)
 
     agents = {key: agent(TOOL_CALLS[key]) for key in ("W0", "W1", "W2")}
-    hooked = agent(1, policies=[two_point_policy(tally)])
+    hooked = agent(1, policies=[policy(tally, rewrite=True) if governed else two_point_policy(tally)])
     streaming = agent(1, pieces=True)
 
     async def run(which: Agent) -> str:

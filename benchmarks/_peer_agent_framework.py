@@ -71,7 +71,7 @@ class Client(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):  # t
             return ChatResponse(messages=Message(role="assistant", contents=contents), response_id="r")
 
         if stream:
-            return ResponseStream(streamed(), finalizer=lambda updates: ChatResponse.from_updates(updates))
+            return ResponseStream(streamed(), finalizer=ChatResponse.from_updates)
         return whole()
 
 
@@ -95,7 +95,7 @@ class ToolHook(FunctionMiddleware):  # type: ignore[misc]
         await call_next()
 
 
-def bundle(tally: Tally) -> Any:
+def bundle(tally: Tally, *, rewrite: bool) -> Any:
     """Its own AGENT-HOOKS-0.1 middleware with the same policy as ours, written against its SDK."""
     from agent_framework import create_agent_hooks_middleware
     from agent_hooks import ALLOW, Decision, Transform, Verdict
@@ -108,8 +108,9 @@ def bundle(tally: Tally) -> Any:
                 tally.model_hooks += 1
             elif point == "pre_tool_call":
                 tally.tool_hooks += 1
-                rewritten = Transform(path="$policy_target.a", value=context["target"]["a"] + 1)
-                return Verdict(decision=Decision.TRANSFORM, transform=rewritten)
+                if rewrite:
+                    rewritten = Transform(path="$policy_target.a", value=context["target"]["a"] + 1)
+                    return Verdict(decision=Decision.TRANSFORM, transform=rewritten)
             return ALLOW
 
     return create_agent_hooks_middleware([Policy()])
@@ -125,7 +126,7 @@ def build(name: str, tally: Tally) -> Contender:
         return tally.add(a, b)
 
     def agent(total: int, middleware: Sequence[Any] = ()) -> Any:
-        chosen = [bundle(tally)] if governed else list(middleware)
+        chosen = [bundle(tally, rewrite=bool(middleware))] if governed else list(middleware)
         return Agent(Client(tally, total), SYSTEM, name="bench", tools=[add], middleware=chosen or None)
 
     agents = {key: agent(TOOL_CALLS[key]) for key in ("W0", "W1", "W2")}

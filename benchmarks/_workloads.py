@@ -10,7 +10,7 @@ from dataclasses import dataclass
 SYSTEM = "You are a careful assistant. Use the tool when asked, then answer."
 TASK = "Add the numbers and tell me the result."
 FINAL = "The answer is 42. Done."
-WORDS = tuple(word + " " for word in FINAL.split(" ")[:-1]) + (FINAL.split(" ")[-1],)
+WORDS = ("The ", "answer ", "is ", "42. ", "Done.")  # FINAL as it is streamed
 ARGUMENTS = {"a": 19, "b": 23}
 ARGUMENTS_JSON = json.dumps(ARGUMENTS)
 REWRITTEN = ARGUMENTS["a"] + 1
@@ -77,7 +77,7 @@ def check_shape(workload: str, contender: Contender, tally: Tally, answer: str) 
         "answer": FINAL,
         "models": runs * (tools + 1),
         "tools": runs * tools,
-        "first": (REWRITTEN if hooked else ARGUMENTS["a"]) if tools else 0,
+        "first": (REWRITTEN if workload == "W4" else ARGUMENTS["a"]) if tools else 0,
         "model_hooks": runs * (tools + 1) if hooked else 0,
         "tool_hooks": runs * tools if hooked else 0,
         # startup, input, output and shutdown; two points for each model call and each tool call

@@ -9,11 +9,11 @@ machine is as unfair to one as to the other. See benchmarks/README.md.
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from _figures import FLOOR, Cell, comparisons, figures, goals, text
@@ -23,9 +23,9 @@ HERE = Path(__file__).parent
 OURS = ("floor", "lictor", "lictor-governed")
 PEERS = ("agent-framework", "agent-framework-hooks")
 INSTALL = (
-    "python3 -m venv .venv-peer",
-    ".venv-peer/bin/pip install -r benchmarks/requirements-agent-framework.txt",
-    "python benchmarks/agent.py --peer-python .venv-peer/bin/python     # or LICTOR_BENCH_PEER=.venv-peer/bin/python",
+    "python3 -m venv build/peer",
+    "build/peer/bin/pip install -r benchmarks/requirements-agent-framework.txt",
+    "python benchmarks/agent.py --peer-python build/peer/bin/python     # or LICTOR_BENCH_PEER=build/peer/bin/python",
 )
 MOST_RUNS = 2000
 
@@ -35,7 +35,7 @@ class Failed(Exception):
 
 
 class Process:
-    """A contender in its own process. Leave it as a context manager; its standard input is its life line."""
+    """A contender in its own process; it ends when its standard input is closed."""
 
     def __init__(self, name: str, python: str) -> None:
         self.name = name
@@ -52,12 +52,8 @@ class Process:
         )
         self.about = self._read()
 
-    def __enter__(self) -> "Process":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Let it end and wait for that."""
         self._process.communicate()
 
     def ask(self, what: str, workload: str, **more: Any) -> dict[str, Any]:
@@ -79,22 +75,25 @@ class Process:
         return found
 
 
-def start(peer: str | None) -> tuple[list[Process], dict[str, str]]:
-    """The contenders that can run here, and why the others cannot."""
-    running: list[Process] = []
+def start(peer: str | None, running: list[Process]) -> dict[str, str]:
+    """Put the contenders that can run here into `running`; why the peers among them cannot.
+
+    Raises Failed if one of ours cannot.
+    """
     missing: dict[str, str] = {}
     for name in (*OURS, *PEERS):
         python = sys.executable if name in OURS else peer
-        if python is None:
-            missing[name] = "no --peer-python"
+        if python is None or shutil.which(python) is None:
+            missing[name] = "no --peer-python" if python is None else f"{python} is no program"
             continue
         process = Process(name, python)
+        running.append(process)
         if "missing" in process.about:
+            running.pop().close()
             missing[name] = process.about["missing"]
-            process.__exit__(None, None, None)
-        else:
-            running.append(process)
-    return running, missing
+            if name in OURS:
+                raise Failed(f"{name} cannot run: {missing[name]}")
+    return missing
 
 
 def batch_of(process: Process, workload: str, budget_us: float) -> int:
@@ -146,14 +145,14 @@ def main() -> int:
         return 2
     processes: list[Process] = []
     try:
-        processes, missing = start(given.peer_python)
+        missing = start(given.peer_python, processes)
         table = {w: measure(processes, w, given.rounds, given.batch_ms * 1000) for w in chosen}
     except Failed as failure:
         print(failure, file=sys.stderr)
         return 1
     finally:
         for process in processes:
-            process.__exit__(None, None, None)
+            process.close()
     report = {
         "contenders": {process.name: process.about["versions"] for process in processes},
         "missing": missing,

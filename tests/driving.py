@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from lictor import Agent, InterceptionBlocked, RunResult, Runtime, ScriptedModel, Usage, interceptor
+from lictor import faults, Agent, InterceptionBlocked, RunResult, Runtime, ScriptedModel, Usage, interceptor
 from lictor.agent import trace_of
+from lictor.errors import SimulatedCrash
 from lictor.hooks import ALLOW
 from lictor.journal import Entry, MemoryStore
 from lictor.models import ModelRequest
@@ -179,6 +180,20 @@ async def reopened(old: Runtime, *agents: Agent, **options: Any) -> AsyncIterato
     definitions = {agent.name: agent for agent in agents}
     async with Runtime(old.store, definitions=definitions, clock=old.clock, **options) as runtime:
         yield runtime
+
+
+@contextlib.contextmanager
+def crash_at(point: str, after: int = 0) -> Iterator[None]:
+    """Raise SimulatedCrash when `point` is reached, once, after letting `after` passes by."""
+
+    def crash() -> None:
+        raise SimulatedCrash(point)
+
+    undo = faults.arm(point, crash, after)
+    try:
+        yield
+    finally:
+        undo()
 
 
 # ---- doubles --------------------------------------------------------------------------------------

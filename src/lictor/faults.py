@@ -88,9 +88,8 @@ def reach(point: str) -> None:
     The name is not checked here, so that the cost is one lookup in an empty dictionary;
     `tests/test_faults.py` checks the names in the source. Raises what the armed action raises.
     """
-    trap = _armed.get(point)
-    if trap is not None:
-        trap.hit(point)
+    if _armed and point in _armed:
+        _armed[point].hit(point)
 
 
 def arm(point: str, action: Callable[[], object], after: int = 0) -> Callable[[], None]:

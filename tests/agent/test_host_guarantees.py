@@ -12,30 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from driving import Strict, park, play, reopened
+from driving import Strict, decided, park, play, reopened
 from peers.guarantees import LABEL, ended_by_composition, forgotten, unclosed
 
-from lictor import (
-    ALLOW,
-    Agent,
-    Budget,
-    Composition,
-    Context,
-    Governance,
-    RunResult,
-    Runtime,
-    Verdict,
-    interceptor,
-    tool,
-)
-from lictor.errors import InterceptionBlocked, RunAborted
-from lictor.journal import MemoryStore
+from lictor import ALLOW, Agent, Governance, Runtime, Verdict, faults, interceptor, tool
+from lictor.errors import RunAborted, SimulatedCrash
 from lictor.models import call, say
-
-SIX = (
-    Composition("parallel/strictest"),
-    Composition("parallel/unanimous"),
-)
 
 
 class Watch:
@@ -143,7 +125,9 @@ async def test_allowed_calls_are_closed_when_the_caller_is_cancelled(times: int)
         if times == 2:
             await judged.wait()
             caller.cancel()
+    assert caller.cancelled()
     assert unclosed(watch.seen) == []
+    assert watch.order[-1] == "agent_shutdown"
 
 
 async def test_allowed_call_that_never_starts_is_closed() -> None:
@@ -169,8 +153,7 @@ async def test_allowed_external_call_that_nobody_can_answer_is_closed() -> None:
     """Without a Runtime nobody can give the value of an external call: it is closed all the same."""
 
     @tool(external=True)
-    async def stamp() -> str:
-        return "never"
+    async def stamp() -> str: ...
 
     watch = Watch()
     agent = Agent("clerk", model=Strict([call("stamp"), say("done")]), tools=[stamp], interceptors=[watch])
@@ -183,60 +166,50 @@ async def test_allowed_external_call_that_nobody_can_answer_is_closed() -> None:
 async def test_allowed_call_is_closed_when_its_process_died(verb: str, options: Mapping[str, Any]) -> None:
     """A `once` call whose driver died is asked about; whatever a person says, it is closed once."""
     watch = Watch()
-    started = asyncio.Event()
-    runs: list[str] = []
 
     @tool
     async def pay() -> str:
-        runs.append("pay")
-        if len(runs) == 1:
-            started.set()
-            await asyncio.Event().wait()
         return "paid"
 
     agent = Agent("clerk", model=Strict([call("pay"), say("done")]), tools=[pay], interceptors=[watch])
-    old = Runtime()
-    async with old:
+    faults.arm("effect.after", die)
+    async with Runtime() as old:
         run = await old.start(agent, "go")
-        await started.wait()
-        old._live[run.id].live.crash()  # as if the process were gone: nothing is written any more
-        old._engine._tasks[run.id].cancel() if hasattr(old._engine, "_tasks") else None
-    watch.seen = [item for item in watch.seen if item[0] == "pre_tool_call"]
+        with pytest.raises(SimulatedCrash):
+            await run.result()
     async with reopened(old, agent) as runtime:
-        result = await (await runtime.run(run.id)).result()
-        [request] = result.requests
+        run = await runtime.run(run.id)
+        [request] = (await run.result()).requests
         assert request.kind == "unknown_effect"
-        await runtime.docket.decide(request.id, verb, by="human:ana", **options)
-        assert (await (await runtime.run(run.id)).result()).status == "completed"
+        result = await decided(runtime, run, (request.id, verb, options))
+    assert result.status == "completed"
     assert unclosed(watch.seen) == []
+
+
+def die() -> None:
+    raise SimulatedCrash("effect.after")
 
 
 # ---- 12: result labels are stored with their data and shown again (§5.4) -----------------------
 
 
 class Labeller:
-    """Labels what comes out of one point, and keeps the source labels that it is shown."""
+    """Labels what comes out of `post_tool_call`, and keeps the source labels that it is shown."""
 
-    def __init__(self, point: str = "post_tool_call", *, deny: bool = False) -> None:
-        self.point = point
-        self.deny = deny
+    def __init__(self, decision: str = "allow") -> None:
+        self.answer = {"decision": decision, "result_labels": [LABEL]}
+        if decision == "deny":
+            self.answer["reason"] = "secret"
         self.seen: list[tuple[str, list[str]]] = []
+        self.spaces: list[Mapping[str, Any]] = []
 
     def intercept(self, context: Any) -> Any:
-        """Keep, label, allow or deny."""
-        spaces = context.get("extensions") or {}
-        self.seen.append(
-            (context["interception_point"], [label for space in spaces.values() for label in space.get("source_labels", ())])
-        )
-        if context["interception_point"] != self.point:
-            return ALLOW
-        if self.deny:
-            return {"decision": "deny", "reason": "secret", "result_labels": [LABEL]}
-        return {"decision": "allow", "result_labels": [LABEL]}
-
-    def shown(self) -> list[str]:
-        """The points at which the label was shown."""
-        return [point for point, labels in self.seen if LABEL in labels]
+        """Keep, then label at `post_tool_call`."""
+        spaces = {name: space for name, space in context["extensions"].items() if name != "lictor"}
+        self.spaces.append(spaces)
+        shown = [label for space in spaces.values() for label in space["source_labels"]]
+        self.seen.append((context["interception_point"], shown))
+        return self.answer if context["interception_point"] == "post_tool_call" else ALLOW
 
 
 @tool
@@ -245,47 +218,123 @@ async def customer() -> str:
     return "Ana"
 
 
-def labelled_agent(labeller: Labeller, **options: Any) -> Agent:
-    """An agent that looks a customer up."""
-    return Agent(
-        "clerk", model=Strict([call("customer"), say("done")]), tools=[customer], interceptors=[labeller], **options
-    )
-
-
-def stored_labels(store: Any, root: str) -> list[Mapping[str, Any]]:
-    """The labels in the log, each with what it belongs to."""
-    return [item.entry.payload for item in store.root_entries(root) if item.entry.kind == "labels"]
+def labelled_agent(labeller: Labeller, *more: Any, **options: Any) -> Agent:
+    """An agent that looks a customer up, again in every run of its conversation."""
+    script = [call("customer"), say("done"), say("done again")]
+    interceptors = {"Label-Maker": labeller}
+    return Agent("clerk", model=Strict(script), tools=[customer, *more], interceptors=interceptors, **options)
 
 
 async def test_result_labels_are_stored_and_shown_again() -> None:
-    """A label of a tool result is in the log with its call, and in every later context of the interceptor."""
+    """A label of a tool result is in the log with its call, and in every later context, not before."""
     labeller = Labeller()
     played = await play(labelled_agent(labeller))
-    assert forgotten(labeller.seen, played.text) == []
-    assert labeller.shown()[0] == "pre_model_call"
-    assert labeller.seen[: labeller.order_of("post_tool_call")] == []
+    stored = [item.entry.payload for item in played.store.root_entries("r") if item.entry.kind == "labels"]
+    assert stored == [{"source": "call_0", "interceptor": "agent:clerk/Label-Maker", "labels": [LABEL]}]
+    assert forgotten(labeller.seen, str(stored)) == []
+    before = labeller.seen[: [point for point, _ in labeller.seen].index("post_tool_call") + 1]
+    assert [labels for _, labels in before if labels] == []
 
 
-async def test_result_labels_have_their_interceptors_namespace() -> None:
-    """What one interceptor labelled comes back under its own name (§4.6), not under another's."""
+async def test_result_labels_come_back_under_their_interceptors_name() -> None:
+    """The namespace is that of the interceptor that gave the label (§4.6, §5.4)."""
     labeller = Labeller()
-    spaces: list[Any] = []
-
-    @interceptor(name="reader", points=["output"])
-    def reader(context: Context) -> Verdict:
-        spaces.append(context["extensions"])
-        return ALLOW
-
-    await play(labelled_agent(labeller).with_(interceptors={"Label-Maker": labeller, "reader": reader}))
-    assert {name: space["source_labels"] for name, space in spaces[0].items() if name != "lictor"} == {
-        "label_maker": [LABEL]
-    }
+    await play(labelled_agent(labeller))
+    assert labeller.spaces[-1] == {"label_maker": {"source_labels": [LABEL]}}
 
 
-async def test_labels_of_what_was_denied_are_dropped() -> None:
+async def test_result_labels_of_what_was_denied_are_dropped() -> None:
     """A denied result proceeds nowhere, so its labels are neither stored nor shown (§5.4)."""
-    labeller = Labeller(deny=True)
-    store = MemoryStore()
-    await labelled_agent(labeller).run("go", store=store, run_id="r")
-    assert stored_labels(store, "r") == []
-    assert labeller.shown() == []
+    labeller = Labeller("deny")
+    played = await play(labelled_agent(labeller))
+    assert played.status == "completed"
+    assert LABEL not in played.text
+    assert [labels for _, labels in labeller.seen if labels] == []
+
+
+async def test_result_labels_survive_the_process() -> None:
+    """A run that parked after the labelled call and goes on in a new Runtime still shows the label."""
+    labeller = Labeller()
+
+    @tool(requires_approval=True)
+    async def refund() -> str:
+        return "refunded"
+
+    script = [call("customer"), call("refund"), say("done")]
+    agent = labelled_agent(labeller, refund).with_(model=Strict(script))
+    async with Runtime() as old:
+        run, parked = await park(old, agent)
+        [request] = parked.requests
+    labeller.seen.clear()
+    async with reopened(old, agent) as runtime:
+        result = await decided(runtime, await runtime.run(run.id), (request.id, "approve", {}))
+    assert result.status == "completed"
+    assert [point for point, labels in labeller.seen if labels == []] == []
+
+
+async def test_result_labels_stay_with_the_conversation() -> None:
+    """The next run of a conversation reads the labelled result, so it is shown the label too."""
+    labeller = Labeller()
+    agent = labelled_agent(labeller)
+    async with Runtime() as runtime:
+        await park(runtime, agent, conversation="c")
+        labeller.seen.clear()
+        _, result = await park(runtime, agent, conversation="c")
+    assert result.answer == "done again"
+    asked = [labels for point, labels in labeller.seen if point == "pre_model_call"]
+    assert asked == [[LABEL]]
+
+
+# ---- 13: a composed deny is a decision, not a failure of enforcement (§7.5) --------------------
+
+
+def capped(amount: int) -> Any:
+    """A policy that sets the amount of every payment."""
+
+    @interceptor(points=["pre_tool_call"], name=f"cap-{amount}")
+    def cap(context: Any) -> Verdict:
+        return Verdict.transform("$target.amount", amount)
+
+    return cap
+
+
+@interceptor(name="allows")
+def allows(context: Any) -> Verdict:
+    return ALLOW
+
+
+@pytest.mark.parametrize("posture", ["terminate", "continue"])
+@pytest.mark.parametrize(
+    ("composition", "policies", "reason"),
+    [
+        ("parallel/strictest", [capped(1), capped(2)], "host_error:transform_conflict"),
+        ("parallel/unanimous", [allows, capped(1)], "host_error:composition_disagreement"),
+    ],
+)
+async def test_composed_deny_of_a_call_does_not_end_the_run(
+    composition: str, policies: list[Any], reason: str, posture: str
+) -> None:
+    """Policies that do not agree deny the call; the model is told and the run goes on in either posture."""
+    ran: list[int] = []
+
+    @tool
+    async def pay(amount: int) -> str:
+        ran.append(amount)
+        return "paid"
+
+    model = Strict([call("pay", amount=5), say("done")])
+    rules = Governance(composition=composition, posture=posture)
+    agent = Agent("clerk", model=model, tools=[pay], interceptors=policies, governance=rules)
+    played = await play(agent)
+    facts = {"ended": played.status, "models": len(model.requests), "tools": len(ran)}
+    assert ended_by_composition(facts) == []
+    told = json.loads(played.result_of())
+    assert (told["error"], told["reason"]) == ("denied", reason)
+    assert reason in [record["verdict"].get("reason") for record in played.records]
+
+
+async def test_failure_of_enforcement_does_end_the_run() -> None:
+    """The contrast: a policy that breaks is a failure, and under `terminate` the run ends blocked."""
+    watch = Watch({("pre_tool_call", "customer"): broken})
+    played = await play(Agent("clerk", model=Strict([call("customer")]), tools=[customer], interceptors=[watch]))
+    assert (played.status, played.reason) == ("blocked", "host_error:interceptor_failed")

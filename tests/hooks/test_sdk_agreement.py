@@ -4,6 +4,7 @@ import asyncio
 import copy
 
 import pytest
+from contract_schemas import validator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -168,6 +169,7 @@ RUNNER = asyncio.Runner()
 def agree(point, script, profile, mode, replies):
     mine, proceeds, target = RUNNER.run(ours(point, script, profile, mode, replies))
     other, others_proceeds, others_target = RUNNER.run(theirs(point, script, profile, mode, replies, mine["timestamp"]))
+    validator("interception-record").validate(thaw(mine))
     assert comparable(thaw(mine)) == comparable(other)
     assert proceeds == others_proceeds
     assert target == others_target
@@ -191,7 +193,7 @@ def test_records_agree_with_the_sdk(point, script, profile, mode, replies):
 
 @pytest.mark.slow
 @given(**CASES)
-@settings(max_examples=20_000)
+@settings(max_examples=10_000)
 def test_records_agree_with_the_sdk_at_length(point, script, profile, mode, replies):
     """The same with many more scripts."""
     agree(point, script, profile, mode, replies)

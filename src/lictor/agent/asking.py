@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lictor.errors import ModelError
-from lictor.models import ChatModel, ModelResponse
+from lictor.models import ChatModel, ModelResponse, Price
 from lictor.runs import DEFAULT_MAX_TOKENS, NOTHING, LiveRun, Reservation, Usage
 from lictor.values import canonical_json
 
@@ -26,6 +26,9 @@ class Refusal(NamedTuple):
     """The ledger refused the call before it started; `reason` is a word of the closed list."""
 
     reason: str
+
+
+_answer = tuple.__new__
 
 
 class Answer(NamedTuple):
@@ -48,28 +51,29 @@ async def ask(
     Every failed attempt is recorded as `model_retry`; a retry never repeats a tool. Gives a Refusal
     when the budget does not allow the call, and the last failure when nobody answered.
     """
-    failure = ModelError("no_model", "the agent has no model")
+    failure: ModelError | None = None
     for model in models:
         for attempt in range(1, ATTEMPTS + 1):
             outcome = await _attempt(live, model, attempt, (messages, tools), _options(live, model, settings))
-            if not isinstance(outcome, ModelError):
+            if type(outcome) is not ModelError:
                 return outcome
             failure = outcome
             if not failure.retryable:
                 break
             if attempt < ATTEMPTS:
                 await live.clock.sleep(delay_before(attempt, failure.retry_after))
-    return failure
+    return failure or ModelError("no_model", "the agent has no model")
 
 
 async def _attempt(
     live: LiveRun[Any], model: ChatModel, attempt: int, request: tuple[Any, Any], options: dict[str, Any]
 ) -> Answer | Refusal | ModelError:
     """One attempt, on the ledger and in the log."""
-    reserved = _reserve(live, *request, options)
-    if isinstance(reserved, Refusal):
+    reserved = _reserve(live, model, request, options) if live.ledger.limited else NOTHING
+    if type(reserved) is Refusal:
         return reserved
-    live.record("model_started", {"model": model.id, "step": live.state.step, "attempt": attempt})
+    started = {"model": model.id, "step": live.state.step, "attempt": attempt}
+    live.record("model_started", started, live.clock.stamped if attempt == 1 else None)
     try:
         response = await _once(live, model, *request, options)
     except ModelError as exc:
@@ -77,13 +81,18 @@ async def _attempt(
         usage = ONE_RETRY.json()
         live.record("model_retry", {"model": model.id, "attempt": attempt, "error": exc.code, "usage": usage})
         return exc
-    except BaseException:
+    except asyncio.CancelledError:  # it was sent all the same, and what started has to end
         live.ledger.settle(reserved, ONE_REQUEST)
+        usage = ONE_REQUEST.json()
+        live.record("model_retry", {"model": model.id, "attempt": attempt, "error": "cancelled", "usage": usage})
         raise
     usage_of = response.usage
     used = ONE_REQUEST if usage_of is None else usage_of + ONE_REQUEST
-    live.ledger.settle(reserved, used)
-    return Answer(model.id, response, used)
+    if reserved is NOTHING:
+        live.ledger.book(used)
+    else:
+        live.ledger.settle(reserved, used)
+    return _answer(Answer, (model.id, response, used))
 
 
 def delay_before(attempt: int, retry_after: float | None) -> float:
@@ -104,17 +113,15 @@ def _options(live: LiveRun[Any], model: ChatModel, settings: Mapping[str, Any]) 
 
 
 def _reserve(
-    live: LiveRun[Any], messages: Sequence[Any], tools: Sequence[Any], options: Mapping[str, Any]
+    live: LiveRun[Any], model: ChatModel, request: tuple[Any, Any], options: Mapping[str, Any]
 ) -> Reservation | Refusal:
-    """Set aside canonical bytes / 3 + `max_tokens`, or say why it does not fit."""
+    """Set aside canonical bytes / 3 + `max_tokens`, and what that may cost, or say why it does not fit."""
     ledger = live.ledger
-    if not ledger.limited:
-        return NOTHING
-    tokens = 0
+    want = NOTHING
     if ledger.needs_max_tokens:
-        size = len(canonical_json(list(messages))) + len(canonical_json(list(tools)))
-        tokens = size // 3 + int(options["max_tokens"])
-    want = Reservation(tokens)
+        spent, made = sum(len(canonical_json(list(part))) for part in request) // 3, int(options["max_tokens"])
+        prices: Price | None = getattr(model, "prices", None)
+        want = Reservation(spent + made, ledger.root.dearest if prices is None else prices.cost(spent, made, 0))
     refused = ledger.reserve(want)
     if refused is not None:
         return Refusal(refused)
@@ -135,7 +142,11 @@ async def _once(
         seconds = min(seconds, remaining)
     options["timeout"] = seconds
     try:
-        if getattr(model, "keeps_timeout", False):
+        try:
+            bounded: bool = model.keeps_timeout  # type: ignore[attr-defined] # an attribute a model may have
+        except AttributeError:
+            bounded = False
+        if bounded:
             response = await _last(model, messages, tools, options)
         else:
             async with asyncio.timeout(seconds):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from typing import Any
 
 from lictor.agent.approvals import Approver
@@ -13,7 +13,6 @@ from lictor.agent.machine import AgentMachine
 from lictor.agent.plan import Plan, gate_for, plan_for
 from lictor.agent.points import Points
 from lictor.agent.session import Options, Session
-from lictor.hooks import ContextBuilder
 from lictor.journal import Store
 from lictor.models import ChatModel
 from lictor.runs import Ledger, LiveRun, Step, Usage, User
@@ -23,9 +22,10 @@ __all__ = ["assemble"]
 
 
 def assemble(
-    agent: Agent, options: Options, *, run_id: str, path: tuple[Step, ...], store: Store, clock: Clock, ledger: Ledger
+    agent: Agent, options: Options, *, run_id: str, path: tuple[Step, ...], store: Store, clock: Clock, ledger: Ledger,
+    fresh: bool = False
 ) -> Session:
-    """Everything one run needs while it is driven; a log that is there already is refolded."""
+    """Everything one run needs while it is driven; a log that is there already is refolded (never if `fresh`)."""
     plan = plan_for(agent, options.scopes, options.interceptors, options.governance)
     handlers = AgentHandlers()
     machine = AgentMachine(history=options.messages, numbered=options.numbered, positions=options.positions)
@@ -33,7 +33,7 @@ def assemble(
         run_id=run_id, path=path, store=store, clock=clock, ledger=ledger, machine=machine, handlers=handlers
     )
     gate = plan.gate if options.governance.record_sink is None else gate_for(plan.order, options.governance)
-    builder = ContextBuilder(agent_id=agent.name, session_id=run_id, clock=clock)
+    builder = plan.builder.for_session(run_id, clock)
     session = Session(
         agent=agent,
         live=live,
@@ -41,18 +41,18 @@ def assemble(
         plan=plan,
         points=Points(gate, builder, live, _about(options, path), options.resolver),
         max_steps=agent.max_steps if options.max_steps is None else options.max_steps,
-        approver=_approver(agent, options, live, plan),
-        slots=asyncio.Semaphore(agent.max_parallel_tools),
+        approver=None if options.docket is None else _approver(agent, options, live, plan),
         builder=builder,
-        models=_models(agent, options),
-        tools=agent.tool_table,
-        output=agent.output(),
+        models=agent.models if options.models is None else _models(agent, options),
+        tools=plan.tools,
+        output=plan.output,
+        monotonic=time.monotonic if type(clock) is Clock else clock.monotonic,
         posture=options.governance.posture,
         store_each_call=options.history == "call",
         history=agent.history or (None if agent.history_window is None else Window()),
     )
     handlers.session = session
-    entries = store.entries(run_id)
+    entries = () if fresh else store.entries(run_id)
     if entries:
         live.refold()
         gate.forget(run_id)
@@ -87,11 +87,9 @@ def _models(agent: Agent, options: Options) -> tuple[ChatModel, ...]:
 
 def _about(options: Options, path: tuple[Step, ...]) -> dict[str, Any]:
     """`extensions.lictor` of every context of the run."""
-    about: dict[str, Any] = {
-        "root": path[0].run_id,
-        "parent": path[-2].run_id if len(path) > 1 else None,
-        "path": [step.name for step in path],
-    }
+    about: dict[str, Any] = {"root": path[0].run_id, "parent": None, "path": [path[0].name]}
+    if path[0] is not path[-1]:
+        about.update(parent=path[-2].run_id, path=[step.name for step in path])
     if options.conversation is not None:
         about["conversation"] = options.conversation
     if options.context is not None:
@@ -104,7 +102,7 @@ def _about(options: Options, path: tuple[Step, ...]) -> dict[str, Any]:
 
 def _approver(agent: Agent, options: Options, live: LiveRun[Any], plan: Plan) -> Approver | None:
     """Approvals go to the docket unless the caller gave a resolver that decides in place."""
-    if options.docket is None or options.resolver is not None or options.governance.resolver is not None:
+    if options.resolver is not None or options.governance.resolver is not None:
         return None
     user: Any = options.user
     return Approver(

@@ -38,6 +38,7 @@ __all__ = [
     "CallState",
     "close_all",
     "due_calls",
+    "ended",
     "interrupted",
     "settle_wait",
 ]
@@ -46,14 +47,15 @@ NEW, WAITING, DECIDED, ALLOWED = "new", "waiting", "decided", "allowed"
 RUNNING, UNKNOWN, HELD, RELEASE, DONE = "running", "unknown", "held", "release", "done"
 ENDING = "ending"
 UNDECIDED = frozenset({NEW, WAITING, DECIDED})
-STARTED = frozenset({ALLOWED, HELD, RELEASE})
+OPEN_AT_GATE = frozenset({ALLOWED, UNKNOWN, HELD, RELEASE})
 
 
 class CallState(NamedTuple):
     """One call: own id, tool, the arguments that will run, and how far it came.
 
-    `attempt` counts the requests opened for it; `gated` is set once one was; `digest` binds the
-    arguments that an approval (`request`) covers; `child` is the run behind an agent used as a tool.
+    `attempt` counts the requests opened for it, `starts` how often it was started; `gated` is set once
+    a request was opened; `digest` binds the arguments that an approval (`request`) covers; `child` is
+    the run behind an agent used as a tool; `remark` is what an approver had to say.
     """
 
     id: str
@@ -70,6 +72,18 @@ class CallState(NamedTuple):
     gated: bool = False
     child: str | None = None
     content: str | None = None
+    starts: int = 0
+    remark: str | None = None
+
+    @property
+    def open_at_gate(self) -> bool:
+        """Whether it waits for its `post_tool_call`: not in flight, but allowed, lost, or with a result to judge."""
+        return self.status in OPEN_AT_GATE or self.lost
+
+    @property
+    def lost(self) -> bool:
+        """Whether nobody knows if it ran."""
+        return self.status == UNKNOWN or (self.status == WAITING and self.kind == "unknown_effect")
 
     def but(self, **changes: Any) -> CallState:
         """This call with other values; `_replace` in half the function calls."""
@@ -88,10 +102,12 @@ def due_calls(calls: tuple[CallState, ...], cause: Cause | None) -> tuple[Comman
     """
     if cause is not None:
         return tuple([command for call in calls if (command := _ending(call, cause)) is not None])
-    if len(calls) == 1:
+    if not calls[1:]:
         call = calls[0]
         if call.status == NEW and call.problem is None:
             return (_tuple(Command, (f"judge:{call.id}:0", "judge", call.id)),)
+        if call.status == RUNNING:
+            return (_tuple(Command, (f"tool:{call.id}", "tool", call.id)),)
         command = _due(call, False, False)
         return () if command is None else (command,)
     fresh = any(call.status == NEW and call.problem is None for call in calls)
@@ -127,14 +143,14 @@ def _ending(call: CallState, cause: Cause) -> Command | None:
     """When the run ends: started tools may finish if the cause is graceful; allowed ones are closed."""
     if call.status == ENDING or (call.status == RUNNING and cause.graceful):
         return Command(f"tool:{call.id}", "tool", call.id)
-    return Command(f"close:{call.id}", "close", call.id) if call.status in STARTED else None
+    return Command(f"close:{call.id}", "close", call.id) if call.open_at_gate else None
 
 
 def close_all(calls: tuple[CallState, ...], cause: Cause) -> tuple[CallState, ...]:
     """Answer what was never allowed to start; the rest needs its `post_tool_call` or is in flight."""
     return tuple(
         [
-            call if call.status in STARTED or call.status in (RUNNING, ENDING, DONE) else not_run(call, cause)
+            call if call.open_at_gate or call.status in (RUNNING, ENDING, DONE) else not_run(call, cause)
             for call in calls
         ]
     )
@@ -142,11 +158,16 @@ def close_all(calls: tuple[CallState, ...], cause: Cause) -> tuple[CallState, ..
 
 def not_run(call: CallState, cause: Cause) -> CallState:
     """The call with a result that says why it did not run."""
-    kind: ErrorKind = "cancelled" if cause.status == "cancelled" else "not_run"
-    if call.status == UNKNOWN:
-        kind = "unknown"
-    problem = call.problem or error_result(kind, cause.reason or cause.status, "the run ended before this call ran")
-    return call.but(status=DONE, request=None, content=render(problem))
+    return call.but(status=DONE, request=None, content=render(call.problem or ended(call, cause)))
+
+
+def ended(call: CallState, cause: Cause | None) -> dict[str, Any]:
+    """The result of a call that the end of its run keeps from having one."""
+    reason = "cancelled" if cause is None else cause.reason or cause.status
+    if call.lost:
+        return error_result("unknown", reason, "it may have run; the run ended before anybody could say")
+    kind: ErrorKind = "cancelled" if cause is not None and cause.status == "cancelled" else "not_run"
+    return error_result(kind, reason, "the run ended before this call ran")
 
 
 def interrupted(call: CallState, cause: Cause | None) -> CallState:
@@ -158,8 +179,6 @@ def interrupted(call: CallState, cause: Cause | None) -> CallState:
         return call
     if call.child is not None:
         return call if cause is None else call.but(status=ENDING)
-    if cause is not None:
-        return not_run(call.but(status=UNKNOWN if call.effect == "once" else RUNNING), cause)
     return call.but(status=UNKNOWN if call.effect == "once" else ALLOWED)
 
 
@@ -168,13 +187,10 @@ def settle_wait(call: CallState, payload: Mapping[str, Any]) -> CallState:
     verb = payload["verb"]
     if call.status == HELD:
         return call.but(status=RELEASE, verb=verb)
-    if call.kind == "unknown_effect":
-        if verb == "retry":
-            return call.but(status=ALLOWED, request=None, gated=False)
-        if verb == "respond":
-            return call.but(status=DONE, content=payload["content"], request=None)
-        skipped = error_result("unknown", "skipped", "it may have run; a person chose not to run it again")
-        return call.but(status=DONE, content=render(skipped), request=None)
-    if verb == "respond":
-        return call.but(status=DONE, content=payload["content"], request=None)
-    return call.but(status=DECIDED, verb=verb)
+    if call.kind == "unknown_effect" and verb == "retry":
+        return call.but(status=ALLOWED, request=None, gated=False)
+    if call.kind == "unknown_effect" or verb == "respond":
+        return call.but(status=RELEASE, verb=verb)
+    said = payload.get("feedback") if verb in ("approve", "edit") else None
+    remark = f"{payload['decided_by']} about {call.name}: {said}" if said else None
+    return call.but(status=DECIDED, verb=verb, remark=remark)

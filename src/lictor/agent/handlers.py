@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from lictor.agent.modelstep import blocked, model_step, output_step
-from lictor.agent.results import render
 from lictor.agent.session import Session
 from lictor.agent.toolstep import ask_step, close_step, judge_step, refuse_step, release_step, run_step
-from lictor.runs import DONE, Cause, Command, LiveRun
-from lictor.values import freeze
+from lictor.runs import DONE, Cause, Command, LiveRun, Performer
+from lictor.values import freeze, frozen_texts
 
 __all__ = ["AgentHandlers"]
 
 INPUT = Command("input", "input")
+COMPLETED = Cause("completed")
+ENDED = COMPLETED.json()
 REASONS = {"completed": "completed", "cancelled": "cancelled"}
 
 
@@ -24,10 +25,7 @@ class AgentHandlers:
     __slots__ = ("session",)
 
     session: Session
-
-    def perform(self, live: LiveRun[Any], command: Command) -> Awaitable[bool]:
-        """Carry one command out."""
-        return STEPS[command.kind](self.session, command)
+    steps: ClassVar[Mapping[str, Performer]]
 
     async def collect(self, live: LiveRun[Any]) -> bool:
         """Record the decisions made on requests this run waits for."""
@@ -56,15 +54,15 @@ def _decided(request: Any) -> dict[str, Any]:
         "verb": verb,
         "decided_by": str(done.decided_by) if done is not None else None,
     }
-    if verb == "respond":
-        payload["content"] = render(done.value)
+    if done is not None and done.feedback:
+        payload["feedback"] = done.feedback
     return payload
 
 
 async def startup_step(session: Session, command: Command) -> bool:
     """`agent_startup`, once in the life of a run (§3, §6.1a)."""
     resolver = session.resolver("step", command.key) if session.approver is not None else None
-    emission = await session.points.emit(session.builder.agent_startup, list(session.tools), resolver=resolver)
+    emission = await session.points.emit(session.builder.agent_startup, session.plan.names, resolver=resolver)
     if not emission.proceeds:
         return blocked(session, command, emission, resolver)
     if session.live.state.phase == "new":
@@ -83,24 +81,27 @@ async def input_step(session: Session, command: Command, opening: bool = False) 
         return blocked(session, command, emission, resolver)
     target = emission.target
     role = "system" if target["role"] == "system" else "user"
-    session.live.record("input", {"message": freeze({"role": role, "content": target["content"]})})
+    content = target["content"]
+    message = frozen_texts(role=role, content=content) if type(content) is str else freeze({"role": role, "content": content})
+    session.live.record("input", {"message": message}, session.live.clock.stamped)
     return DONE
 
 
 async def shutdown_step(session: Session, command: Command) -> bool:
     """`agent_shutdown`, then the terminal outcome; a deny here is only recorded (§6.1a)."""
     live = session.live
-    cause = live.state.cause or Cause("completed")
-    await session.points.emit(session.builder.agent_shutdown, REASONS.get(cause.status, "error"))
+    cause = live.state.cause or COMPLETED
+    await session.points.emit(session.builder.agent_shutdown, REASONS[cause.status] if cause.status in REASONS else "error")
     if session.approver is not None:
-        session.approver.docket.withdraw(live.run_id)
-    payload: Mapping[str, Any] = {**cause.json(), "usage": live.ledger.usage.json()}
-    session.points.gate.forget(live.run_id)
-    live.record("run_finished", payload)
+        for request in session.approver.docket.withdraw(live.run_id):
+            session.let_go(request.id)
+    told = ENDED if cause is COMPLETED else cause.json()
+    payload: Mapping[str, Any] = {**told, "usage": live.ledger.usage.json()}
+    live.record("run_finished", payload, live.clock.stamped)
     return DONE
 
 
-STEPS: Mapping[str, Callable[[Session, Command], Awaitable[bool]]] = {
+AgentHandlers.steps = {
     "startup": startup_step,
     "input": input_step,
     "model": model_step,

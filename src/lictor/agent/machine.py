@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from lictor.agent.calls import (
     ALLOWED,
@@ -28,6 +28,7 @@ from lictor.agent.calls import (
 )
 from lictor.journal import Entry
 from lictor.runs import Cause, Command
+from lictor.values import frozen_texts
 
 __all__ = ["AgentMachine", "AgentState", "Wait"]
 
@@ -36,6 +37,7 @@ INPUT = (Command("input", "input"),)
 SHUTDOWN = (Command("shutdown", "shutdown"),)
 NOTHING: tuple[Command, ...] = ()
 GIVEN = ("id", "name", "args", "effect", "problem")
+UNJUDGED = tuple([CallState._field_defaults[name] for name in CallState._fields[len(GIVEN) :]])
 
 
 class Wait(NamedTuple):
@@ -94,6 +96,7 @@ class AgentState(NamedTuple):
 
 
 STATE_FIELDS = AgentState._fields
+EMPTY = AgentState()
 _tuple = tuple.__new__
 
 
@@ -101,17 +104,17 @@ _tuple = tuple.__new__
 class AgentMachine:
     """The agent's machine; `history` are the messages of the conversation so far."""
 
+    kinds: ClassVar[frozenset[str]]
+    """The entries that change the state."""
+
     history: tuple[Mapping[str, Any], ...] = ()
     numbered: int = 0
     positions: Mapping[str, int] | None = None
 
-    @property
-    def kinds(self) -> frozenset[str]:
-        """The entries that change the state."""
-        return KINDS
-
     def begin(self) -> AgentState:
         """The state before the first entry."""
+        if not self.history and not self.numbered and not self.positions:
+            return EMPTY
         return AgentState(messages=self.history, numbered=self.numbered, positions=self.positions or {})
 
     def advance(self, state: AgentState, event: Entry) -> tuple[AgentState, tuple[Command, ...]]:
@@ -199,7 +202,7 @@ def _model_finished(state: AgentState, payload: Mapping[str, Any]) -> AgentState
     if outcome == "reask":
         changes.update(reasks=state.reasks + 1, feedback=tuple(payload["feedback"]))
         return state.but(**changes)
-    changes.update(reasks=0, feedback=())
+    changes["reasks"], changes["feedback"] = 0, ()
     if outcome == "answer":
         message = payload.get("message")
         text = None if message is None else message["content"]
@@ -211,8 +214,8 @@ def _model_finished(state: AgentState, payload: Mapping[str, Any]) -> AgentState
     changes["retries_in_row"] = 0
     changes["messages"] = (*state.messages, payload["message"])
     changes["numbered"] = state.numbered + len(calls)
-    changes["calls"] = tuple([CallState(*[call[name] for name in GIVEN]) for call in calls])
-    if state.invalid or state.misses or payload.get("problems"):
+    changes["calls"] = tuple([_tuple(CallState, (*[call[name] for name in GIVEN], *UNJUDGED)) for call in calls])
+    if state.invalid or state.misses or "problems" in payload:
         changes.update(_tally(state, calls))
     return state.but(**changes)
 
@@ -267,7 +270,7 @@ def _judged(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
         )
         state = _edited(state, payload)
     else:
-        after = call.but(status=DONE, content=payload["content"], request=None, verb=None)
+        after = call.but(status=DONE, content=payload["content"], request=None, verb=None, remark=None)
     denied = payload.get("denied")
     if denied is not None:
         state = state.but(denied=_count(state.denied, denied))
@@ -322,7 +325,7 @@ def _tool_started(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
     child = payload["child"] if "child" in payload else None  # noqa: SIM401 - a subscript is no function call
     if "message" in payload:
         state = _edited(state, payload)
-    return _with_call(state, call.but(status=RUNNING, child=child, request=None, args=payload["arguments"]))
+    return _with_call(state, call.but(status=RUNNING, child=child, request=None, args=payload["arguments"], starts=call.starts + 1))
 
 
 def _tool_finished(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
@@ -344,7 +347,7 @@ def _run_finished(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
 
 
 def _with_call(state: AgentState, after: CallState) -> AgentState:
-    if len(state.calls) == 1:
+    if not state.calls[1:]:
         return _with_calls(state, (after,))
     return _with_calls(state, tuple([after if call.id == after.id else call for call in state.calls]))
 
@@ -354,7 +357,9 @@ def _with_calls(state: AgentState, calls: tuple[CallState, ...]) -> AgentState:
     for call in calls:
         if call.status != DONE:
             return state.but(calls=calls)
-    results = tuple([{"role": "tool", "tool_call_id": call.id, "content": call.content} for call in calls])
+    results = tuple([frozen_texts(role="tool", tool_call_id=call.id, content=call.content or "") for call in calls])
+    if [call for call in calls if call.remark]:
+        results += tuple([{"role": "user", "content": call.remark} for call in calls if call.remark])
     return state.but(calls=(), messages=state.messages + results)
 
 
@@ -387,6 +392,6 @@ FOLD: Mapping[str, Callable[[AgentState, Mapping[str, Any]], AgentState]] = {
     "cause": _cause,
     "run_finished": _run_finished,
 }
-KINDS = frozenset(FOLD)
+AgentMachine.kinds = frozenset(FOLD)
 # Kept for readers of the log: every status a call can have.
 CALL_STATUSES = (NEW, WAITING, DECIDED, ALLOWED, RUNNING, UNKNOWN, HELD, RELEASE, DONE)

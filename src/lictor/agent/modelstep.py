@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lictor.agent.approvals import StepResolver
-from lictor.agent.asking import Answer, Refusal, ask
+from lictor.agent.asking import ONE_REQUEST, Answer, Refusal, ask
 from lictor.agent.history import problems_of
-from lictor.agent.points import decider
+from lictor.agent.points import changed, decider
 from lictor.agent.responses import (
     REASK,
     Proposed,
@@ -25,10 +25,11 @@ from lictor.errors import ModelError, ToolArgumentsInvalid
 from lictor.hooks import Emission
 from lictor.models import ModelResponse
 from lictor.runs import DONE, PARKED, Cause, Command, Usage
-from lictor.values import freeze, thaw
+from lictor.values import freeze, frozen_texts, thaw
 
 __all__ = ["blocked", "model_step", "output_step"]
 
+USAGE_OF_ONE = ONE_REQUEST.json()
 MOST_REASKS = 2
 MOST_MISSES = 3
 RETRIES_IN_ROW = 3
@@ -40,9 +41,10 @@ async def model_step(session: Session, command: Command) -> bool:
     live = session.live
     waits = live.state.waits
     wait = waits.get(command.key) if waits else None
-    held = session.held(wait.request) if wait is not None and wait.point == "post_model_call" else None
-    if held is not None:
-        return await _judge_response(session, command, held)
+    if wait is not None and wait.point == "post_model_call":
+        done = await _judge_response(session, command, session.held(wait.request))
+        session.let_go(wait.request)
+        return done
     if live.state.step >= session.max_steps:
         return session.end(Cause("exhausted", "max_steps"))
     messages = _messages(session)
@@ -57,9 +59,9 @@ async def model_step(session: Session, command: Command) -> bool:
     if not emission.proceeds:
         return blocked(session, command, emission, resolver)
     answer = await ask(live, session.models, emission.target, session.plan.specs, session.plan.settings)
-    if isinstance(answer, Refusal):
+    if type(answer) is Refusal:
         return session.end(Cause("exhausted", answer.reason, graceful=True))
-    if isinstance(answer, ModelError):
+    if type(answer) is ModelError:
         code, told = f"model_error:{answer.code}", str(answer)
         return session.end(Cause("failed", code, error=told, resumable=answer.retryable))
     return await _judge_response(session, command, answer)
@@ -83,10 +85,11 @@ async def _judge_response(session: Session, command: Command, answer: Answer) ->
     calls = propose(response, live.state.numbered)
     shown = response_context(response, calls)
     resolver = session.resolver("step", command.key) if session.approver is not None else None
+    tokens = None if response.usage is None else _context_usage(usage)
     emission = await session.points.emit(
-        session.builder.post_model_call, session.plan.model, shown, usage=_context_usage(usage), resolver=resolver
+        session.builder.post_model_call, session.plan.model, shown, usage=tokens, resolver=resolver
     )
-    base = {"model": model_id, "step": live.state.step, "usage": usage.json(), "finish": response.finish}
+    base = {"model": model_id, "step": live.state.step, "usage": USAGE_OF_ONE if usage is ONE_REQUEST else usage.json(), "finish": response.finish}
     if not emission.proceeds:
         if resolver is not None and resolver.parked is not None:
             session.hold(resolver.parked.id, answer)
@@ -94,7 +97,7 @@ async def _judge_response(session: Session, command: Command, answer: Answer) ->
             live.record("model_finished", {**base, "outcome": "reask", "feedback": (), "denied": True})
         return blocked(session, command, emission, resolver)
     content, finish = shown["content"], response.finish
-    if emission.verdict.decision == "transform":
+    if emission.denies or emission.verdict.decision == "transform":  # `changed`, spelt out
         content, calls, finish = revise(emission.target, calls)
     if content is not None and type(content) is not str:
         content = thaw(content)
@@ -135,7 +138,7 @@ def _take(
         payload["message"] = freeze({"role": "assistant", "content": content})
     else:
         session.answer = content
-    live.record("model_finished", payload)
+    live.record("model_finished", payload, live.clock.stamped)
     return DONE
 
 
@@ -155,7 +158,7 @@ def _take_calls(session: Session, base: dict[str, Any], content: Any, calls: tup
     for call in checked:
         if call["problem"] is not None:
             payload["problems"] = True
-    live.record("model_finished", payload)
+    live.record("model_finished", payload, live.clock.stamped)
     state = live.state
     if state.misses >= MOST_MISSES:
         return session.end(Cause("failed", "unknown_tool"))
@@ -166,7 +169,7 @@ def _take_calls(session: Session, base: dict[str, Any], content: Any, calls: tup
 
 def _checked(session: Session, call: Proposed) -> dict[str, Any]:
     """The call as it is stored: known tool, arguments that fit its schema, or the problem (before any gate)."""
-    tool = session.tools.get(call.name)
+    tool = session.tools[call.name] if call.name in session.tools else None  # noqa: SIM401 - no function call
     item: dict[str, Any] = {"id": call.id, "provider_id": call.provider_id, "name": call.name, "args": call.args}
     item["effect"] = "pure" if tool is None else tool.effect
     item["problem"] = None
@@ -176,7 +179,7 @@ def _checked(session: Session, call: Proposed) -> dict[str, Any]:
         item["problem"] = invalid_arguments(call, call.problems)
     else:
         try:
-            item["args"] = tool.parse(call.args)
+            item["args"] = freeze(tool.parse(call.args))  # its bytes are made once, for three uses
         except ToolArgumentsInvalid as exc:
             item["problem"] = invalid_arguments(call, exc.problems)
     return item
@@ -189,6 +192,7 @@ async def output_step(session: Session, command: Command) -> bool:
     wait = state.waits.get(command.key) if state.waits else None
     if wait is not None:
         text = session.held(wait.request)
+        session.let_go(wait.request)
     else:
         text = state.pending[0] if state.pending[0] is not None else session.answer
     resolver = session.resolver("step", command.key) if session.approver is not None else None
@@ -200,16 +204,19 @@ async def output_step(session: Session, command: Command) -> bool:
         if resolver is not None and resolver.parked is not None:
             session.hold(resolver.parked.id, text)
         return blocked(session, command, emission, resolver)
-    final = thaw(emission.target["content"])
-    changed = emission.verdict.decision == "transform"
+    final = emission.target["content"]
+    final = final if type(final) is str else thaw(final)
+    rewritten = emission.denies != () or emission.verdict.decision == "transform"
     if session.output is not None:
         problem = session.output.problem(final)
         if problem is not None:
             return session.end(Cause("failed", "no_answer", error=f"the answer after the output verdict: {problem}"))
-    session.label("output", emission)
-    message = freeze({"role": "assistant", "content": final})
-    shown = final if isinstance(final, str) else str(final)
-    live.record("output", {"message": message, "text": shown, "changed": changed})
+    if emission.labels:
+        session.label("output", emission)
+    text = type(final) is str
+    message = frozen_texts(role="assistant", content=final) if text else freeze({"role": "assistant", "content": final})
+    shown = final if type(final) is str else str(final)
+    live.record("output", {"message": message, "text": shown, "changed": rewritten}, live.clock.stamped)
     session.answer = None
     return DONE
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from lictor.agent.approvals import RequiresApproval
 from lictor.agent.definition import Agent
+from lictor.agent.structured import OutputType
 from lictor.agent.tools import fingerprint, tool_spec
-from lictor.hooks import ALLOW, Bound, Composition, Context, Gate, Governance, Verdict, arrange, interceptor
-from lictor.values import digest, freeze
+from lictor.hooks import ALLOW, Bound, Composition, Context, ContextBuilder, Gate, Governance, Verdict, arrange, interceptor
+from lictor.values import FrozenList, canonical_json, digest, freeze
 
 __all__ = ["Plan", "gate_for", "plan_for", "resolve_order"]
 
@@ -68,11 +69,15 @@ class Plan:
     per_run: Any
     governance: Governance
     order: tuple[Bound, ...]
-    specs: tuple[Any, ...]
+    specs: FrozenList
+    names: FrozenList
     settings: Mapping[str, Any]
     model: Any
     instructions: tuple[Any, ...]
+    tools: Mapping[str, Any]
+    output: OutputType | None
     gate: Gate
+    builder: ContextBuilder
     _policy: str | None = field(default=None)
     _digests: dict[str, str] | None = field(default=None)
 
@@ -117,6 +122,13 @@ def gate_for(order: tuple[Bound, ...], rules: Governance) -> Gate:
     )
 
 
+def _made(value: Any) -> Any:
+    """Frozen, with its canonical bytes: checked once for every emission that carries it."""
+    frozen = freeze(value)
+    canonical_json(frozen)
+    return frozen
+
+
 def plan_for(agent: Agent, scopes: Scopes, per_run: Any, governance: Governance) -> Plan:
     """The plan of an agent under these policies; the last one is kept with the agent."""
     kept = agent.kept_plan
@@ -128,6 +140,11 @@ def plan_for(agent: Agent, scopes: Scopes, per_run: Any, governance: Governance)
         settings["response_format"] = output.schema
     instructions = freeze({"role": "system", "content": agent.instructions})
     order = resolve_order(agent, scopes, per_run)
+    names = _made(list(agent.tool_table))
+    model = _made({"id": agent.models[0].id})
+    builder = ContextBuilder(agent_id=agent.name, session_id=agent.name)
+    builder.agent_startup(names)  # what it makes and checks here it need not in any run of the plan
+    builder.pre_model_call(model, [])
     plan = Plan(
         agent=agent,
         scopes=scopes,
@@ -135,10 +152,14 @@ def plan_for(agent: Agent, scopes: Scopes, per_run: Any, governance: Governance)
         governance=governance,
         order=order,
         gate=gate_for(order, governance),
-        specs=tuple([freeze(tool_spec(tool)) for tool in agent.tool_table.values()]),
+        builder=builder,
+        specs=_made([tool_spec(tool) for tool in agent.tool_table.values()]),
+        names=names,
         settings=settings,
-        model=freeze({"id": agent.models[0].id}),
+        model=model,
         instructions=(instructions,) if agent.instructions else (),
+        tools=agent.tool_table,
+        output=output,
     )
     object.__setattr__(agent, "kept_plan", plan)
     return plan

@@ -11,7 +11,7 @@ from lictor.hooks import Context, ContextBuilder, Emission, Gate
 from lictor.runs import LiveRun
 from lictor.values import freeze
 
-__all__ = ["COMPOSED", "Points", "decider", "is_host_error", "namespace_of"]
+__all__ = ["COMPOSED", "Points", "changed", "decider", "is_host_error", "namespace_of"]
 
 # §7.5: these are decisions of the composition, not failures of the machinery.
 COMPOSED = frozenset({"host_error:transform_conflict", "host_error:composition_disagreement"})
@@ -64,7 +64,8 @@ class Points:
             emission = await gate.emit(context)
         record = emission.record
         by = None if record["decided_by"] is None else decider(emission)
-        self._live.record("verdict", {"record": record, "by": by})
+        live = self._live
+        live.record("verdict", {"record": record, "by": by}, live.clock.stamped or None)
         return emission
 
     def _extended(self, more: Mapping[str, Any]) -> Any:
@@ -85,6 +86,11 @@ def namespace_of(name: str) -> str:
     """The extension namespace of an interceptor (§4.6: `^[a-z][a-z0-9_]*$`) from its qualified name."""
     plain = re.sub(r"[^a-z0-9]+", "_", name.rpartition("/")[2].lower()).strip("_")
     return plain if plain[:1].isalpha() else f"x_{plain}"
+
+
+def changed(emission: Emission) -> bool:
+    """Whether the target may differ from what was given: a transform, also one below a deny that was lifted (§9)."""
+    return emission.verdict.decision == "transform" or emission.denies != ()
 
 
 def is_host_error(reason: str | None) -> bool:

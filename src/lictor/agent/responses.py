@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from lictor.agent.results import error_result
+from lictor.agent.results import error_result, whole_text
 from lictor.agent.tools import parse_arguments
 from lictor.errors import ToolArgumentsInvalid
 from lictor.models import ModelResponse
@@ -46,16 +46,30 @@ class Proposed(NamedTuple):
     problems: tuple[str, ...] = ()
 
 
+_tuple = tuple.__new__
+
+
 def propose(response: ModelResponse, numbered: int) -> tuple[Proposed, ...]:
     """The calls of a response under ids of our own; the provider's are only hints (30-agent, 8)."""
+    if not response.calls:
+        return ()
     return tuple([_proposed(call, f"call_{numbered + i}") for i, call in enumerate(response.calls)])
 
 
 def _proposed(call: Any, own_id: str) -> Proposed:
+    given, name = call.arguments, call.name if call.name.isascii() else _whole(call.name)
     try:
-        return Proposed(own_id, call.id, call.name, call.arguments or "{}", parse_arguments(call.arguments))
+        args = parse_arguments(given)
     except ToolArgumentsInvalid as exc:
-        return Proposed(own_id, call.id, call.name, "{}", {}, call.arguments[:RAW_SHOWN], exc.problems)
+        raw = given if isinstance(given, str) else repr(given)
+        return Proposed(own_id, call.id, name, "{}", {}, _whole(raw[:RAW_SHOWN]), exc.problems)
+    text = (given or "{}") if type(given) is str else orjson.dumps(args).decode()
+    return _tuple(Proposed, (own_id, call.id, name, text, args, None, ()))
+
+
+def _whole(text: Any) -> Any:
+    """Text that can be stored and sent: a lone surrogate would spoil every later request (G15)."""
+    return text if not isinstance(text, str) or text.isascii() else whole_text(text)[0]
 
 
 def response_context(response: ModelResponse, calls: tuple[Proposed, ...]) -> dict[str, Any]:
@@ -75,8 +89,9 @@ def response_context(response: ModelResponse, calls: tuple[Proposed, ...]) -> di
                 "hosted": True,
             }
         )
+    content = response.content if response.refusal is None else response.refusal
     return {
-        "content": response.content if response.refusal is None else response.refusal,
+        "content": content if content is None or content.isascii() else _whole(content),
         "tool_calls": shown,
         "finish_reason": response.finish,
     }

@@ -82,6 +82,7 @@ def begin(  # noqa: PLR0913 - the options of a run are its interface
         store=store or MemoryStore(),
         clock=clock,
         ledger=Ledger(clock, budget),
+        fresh=store is None,
     )
     session.live.record("run_started", {"agent": agent.name, "path": [[agent.name, run_id, None]]})
     return session
@@ -103,7 +104,10 @@ async def run_agent(agent: Agent, task: Any, **options: Any) -> RunResult:
     Raises InterceptionBlocked for `blocked`; CancelledError if the caller is cancelled.
     """
     session = begin(agent, task, **options)
-    await watched(session.live, session.options.watchers, drive)
+    if session.options.watchers:
+        await watched(session.live, session.options.watchers, drive)
+    else:
+        await drive(session.live)
     result = result_of(session)
     if result.status == "blocked" and session.blocked_by is not None:
         raise InterceptionBlocked(session.blocked_by, result)

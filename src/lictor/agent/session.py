@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,17 +70,25 @@ class Session:
     points: Points
     max_steps: int
     approver: Approver | None
-    slots: asyncio.Semaphore
     builder: ContextBuilder
     models: tuple[ChatModel, ...]
     tools: Mapping[str, Any]
     output: OutputType | None
+    monotonic: Callable[[], float]
     posture: str
     store_each_call: bool
     history: History | None = None
     answer: Any = None
     blocked_by: Emission | None = None
     labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _slots: asyncio.Semaphore | None = None
+
+    @property
+    def slots(self) -> asyncio.Semaphore:
+        """Places for tools that run at the same time; made for the first response with more calls than that."""
+        if self._slots is None:
+            self._slots = asyncio.Semaphore(self.agent.max_parallel_tools)
+        return self._slots
 
     @property
     def history_window(self) -> int | None:
@@ -131,6 +139,10 @@ class Session:
     def held(self, request_id: str) -> Any:
         """The value kept for a request, or None."""
         return self.live.store.table("held").get(request_id)
+
+    def let_go(self, request_id: str) -> None:
+        """Forget the value kept for a request: it has its verdict."""
+        self.live.store.table("held").pop(request_id, None)
 
     def label(self, source: str, emission: Emission) -> None:
         """Keep result labels (§5.4); they come back as `extensions.<interceptor>.source_labels`."""
@@ -189,7 +201,7 @@ class Session:
             path=live.path,
             call_id=call.id,
             idempotency_key=f"{live.run_id}:{call.id}",
-            attempt=call.attempt,
+            attempt=call.starts,
             workspace=None,
             emit=emit,
             late=late,

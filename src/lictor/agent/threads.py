@@ -18,6 +18,7 @@ from typing import Any
 __all__ = ["in_thread"]
 
 IDLE_SECONDS = 10.0
+DRAIN_SECONDS = 5.0
 
 _lock = threading.Lock()
 _idle: list[_Worker] = []
@@ -77,11 +78,16 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_workers)
 
 
-async def in_thread(call: Callable[[], Any], late: Callable[[str], object] | None = None) -> Any:
+async def in_thread(
+    call: Callable[[], Any],
+    late: Callable[[str], object] | None = None,
+    drained: Callable[[], bool] = lambda: True,
+) -> Any:
     """Run `call` in a worker thread with this task's context variables, and wait for it.
 
-    Cancelling the wait does not stop the thread; what it returns is then dropped, and `late` is told
-    ("returned" or "raised NAME") in the event loop, if that still runs.
+    Cancelling the wait does not stop the thread: it is waited for up to `DRAIN_SECONDS` more, unless
+    `drained()` says not to, so that a run does not end before its effects. What the thread returns
+    is dropped, and `late` is told ("returned" or "raised NAME") in the event loop, if that still runs.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
@@ -112,4 +118,14 @@ async def in_thread(call: Callable[[], Any], late: Callable[[str], object] | Non
             return
 
     _hand_over(work)
-    return await future
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        if not future.done() and drained():
+            await asyncio.wait([future], timeout=DRAIN_SECONDS)
+        if not future.done():
+            future.cancel()
+        elif not future.cancelled() and late is not None:
+            error = future.exception()
+            late("returned" if error is None else f"raised {type(error).__name__}")
+        raise

@@ -146,21 +146,27 @@ class Tool:
             values[binding.context] = context
         try:
             if self.timeout is not None:
-                async with asyncio.timeout(self.timeout):
-                    return await self._call(values, context)
+                async with asyncio.timeout(self.timeout) as limit:
+                    return await self._call(values, context, limit)
             if self.is_async:
                 return await self.fn(**values)
             return await self._call(values, context)
         except SystemExit as error:
             raise RuntimeError(f"the tool tried to end the process (exit {error.code})") from error
 
-    async def _call(self, values: dict[str, Any], context: ToolContext) -> object:
+    async def _call(self, values: dict[str, Any], context: ToolContext, limit: asyncio.Timeout | None = None) -> object:
         if self.is_async or (self.effect == "pure" and not self.blocking):
             result = self.fn(**values)
         else:
             context.in_thread_of(asyncio.get_running_loop())
-            result = await in_thread(functools.partial(self.fn, **values), context.late)
+            # A timeout gives the thread up at once; a cancelled run waits for it, within bounds.
+            drained = _always if limit is None else (lambda: not limit.expired())
+            result = await in_thread(functools.partial(self.fn, **values), context.late, drained)
         return await result if inspect.isawaitable(result) else result
+
+
+def _always() -> bool:
+    return True
 
 
 class ToolSource(Protocol):

@@ -8,15 +8,15 @@ from typing import Any
 
 from lictor import faults
 from lictor.agent.approvals import StepResolver
-from lictor.agent.calls import ALLOWED, ENDING, NEW, RUNNING, CallState
-from lictor.agent.points import decider, is_host_error
+from lictor.agent.calls import ALLOWED, ENDING, NEW, RUNNING, CallState, ended
+from lictor.agent.points import changed, decider, is_host_error
 from lictor.agent.results import ErrorKind, cut, error_result, render, safe_value
 from lictor.agent.session import Session
 from lictor.docket import Shown
 from lictor.errors import LictorError, NotSerializable, RunAborted, ToolArgumentsInvalid
 from lictor.hooks import Emission
 from lictor.runs import DONE, PARKED, Cause, Command
-from lictor.values import digest, freeze, new_id, thaw
+from lictor.values import canonical_json, digest, freeze, new_id, thaw
 
 __all__ = ["ask_step", "close_step", "judge_step", "refuse_step", "release_step", "run_step"]
 
@@ -42,13 +42,17 @@ async def judge_step(session: Session, command: Command) -> bool:
     if live.state.cause is not None:
         return await _too_late(session, call, emission)
     if emission.proceeds:
-        final = _final(session, call, args, emission)
+        # `changed`, spelt out here and below: this is every tool call's way.
+        final: Mapping[str, Any] | None = args
+        if emission.denies or emission.verdict.decision == "transform":
+            final = _final(session, call, args, emission)
         if final is None:
             return DONE
-        if _alone(session, call, resolver):
+        if not live.state.calls[1:] and not call.gated and (resolver is None or resolver.used is None):
+            # Nothing else of the response has to be decided first: the call starts at once.
             if not _start(session, call, session.tools[call.name], final):
                 return DONE
-            return await _run(session, live.state.call(call.id), session.tools[call.name])
+            return await _run(session, live.state.calls[0], session.tools[call.name])
         return _judged_yes(session, call, final, resolver)
     if resolver is not None and resolver.parked is not None:
         return _park(session, call, resolver, "tool_call")
@@ -71,9 +75,11 @@ def _edited(
 
 def _final(session: Session, call: CallState, args: Mapping[str, Any], emission: Emission) -> Mapping[str, Any] | None:
     """The arguments the verdict leaves; None (and an error result) when a transform made them unfit."""
-    if emission.verdict.decision != "transform":
+    if not changed(emission):
         return args
     final: Mapping[str, Any] = thaw(emission.target)
+    if emission.verdict.decision != "transform" and canonical_json(final) == canonical_json(args):
+        return args
     try:
         session.tools[call.name].parse(final)
     except ToolArgumentsInvalid as exc:
@@ -97,25 +103,6 @@ def _judged_yes(session: Session, call: CallState, final: Mapping[str, Any], res
         payload["digest"] = resolver.digest
     session.live.record("call_judged", payload)
     return DONE
-
-
-def _alone(session: Session, call: CallState, resolver: StepResolver | None) -> bool:
-    """Whether nothing else of the response has to be decided first, so that the call may start at once."""
-    return len(session.live.state.calls) == 1 and (resolver is None or resolver.used is None) and not call.gated
-
-
-async def _too_late(session: Session, call: CallState, emission: Emission) -> bool:
-    """The run ended while the call was judged: it has its result, but an allowed call is closed at the gate (§3.1)."""
-    if emission.proceeds:
-        problem = _ended(session)
-        await session.points.emit(session.builder.post_tool_call, call.id, call.name, call.args, problem, True)
-    return DONE
-
-
-def _ended(session: Session) -> dict[str, Any]:
-    cause = session.live.state.cause
-    kind: ErrorKind = "cancelled" if cause is not None and cause.status == "cancelled" else "not_run"
-    return error_result(kind, _why(session), "the run ended before this call ran")
 
 
 def _judged_no(session: Session, call: CallState, problem: Mapping[str, Any], denied: str | None = None) -> bool:
@@ -187,7 +174,7 @@ async def run_step(session: Session, command: Command) -> bool:
 async def _started(session: Session, call: CallState, tool: Any) -> bool:
     if call.status == ALLOWED and not _start(session, call, tool, call.args or {}):
         return DONE
-    return await _run(session, call, tool)
+    return await _run(session, session.live.state.call(call.id), tool)
 
 
 def _start(session: Session, call: CallState, tool: Any, args: Mapping[str, Any]) -> bool:
@@ -203,12 +190,12 @@ def _start(session: Session, call: CallState, tool: Any, args: Mapping[str, Any]
             live.record("call_judged", {"call": call.id, "decision": "allow"})
         session.end(Cause("exhausted", refused, graceful=True))
         return False
-    payload: dict[str, Any] = {"call": call.id, "tool": call.name, "arguments": args, "attempt": call.attempt}
+    payload: dict[str, Any] = {"call": call.id, "tool": call.name, "arguments": args, "attempt": call.starts + 1}
     if args is not call.args:
         payload.update(_changed(session, call, args))
     if tool.agent is not None:
         payload["child"] = new_id()
-    live.record("tool_started", payload)
+    live.record("tool_started", payload, live.clock.stamped if call.status == NEW else None)
     faults.reach("effect.before")
     return True
 
@@ -217,8 +204,8 @@ async def _run(session: Session, call: CallState, tool: Any) -> bool:
     """The effect, and what came of it. A cancellation is recorded as the call's result, then goes on."""
     live = session.live
     if tool.external:
-        return _ask_outside(session, call, tool)
-    started = live.clock.monotonic()
+        return await _ask_outside(session, call, tool)
+    started = session.monotonic()
     is_error = True
     stopped: asyncio.CancelledError | RunAborted | None = None
     value: Any
@@ -240,7 +227,7 @@ async def _run(session: Session, call: CallState, tool: Any) -> bool:
         stopped = exc if isinstance(exc, RunAborted) else None
         value = _failure(exc, tool)
     faults.reach("effect.after")
-    elapsed = (live.clock.monotonic() - started) * 1000
+    elapsed = (session.monotonic() - started) * 1000
     closed = "cancelled" if isinstance(stopped, asyncio.CancelledError) else None
     done = await _finish(session, call, value, is_error, elapsed, closed)
     if stopped is None:
@@ -298,7 +285,8 @@ async def _finish(
         resolver=resolver,
     )
     if emission.proceeds:
-        final = value if emission.verdict.decision != "transform" else thaw(emission.target)
+        touched = emission.denies or emission.verdict.decision == "transform"
+        final = thaw(emission.target) if touched else value
         if emission.labels:
             session.label(call.id, emission)
     elif resolver is not None and resolver.parked is not None:
@@ -312,34 +300,40 @@ async def _finish(
     if closed is not None:
         live.record("call_closed", {**payload, "why": closed})
     else:
-        live.record("tool_finished", payload)
+        live.record("tool_finished", payload, live.clock.stamped)
     return DONE if emission.proceeds else _consequence(session, emission, decider(emission))
 
 
 async def release_step(session: Session, command: Command) -> bool:
-    """The result that waited for a decision (or came from outside) passes `post_tool_call`."""
-    live = session.live
-    call = live.state.call(command.args)
-    if call.kind == "external_call" and session.approver is not None and call.request is not None:
-        done = session.approver.docket.find(call.request).resolution
-        if done is None or done.verb != "respond":
-            message = (done.feedback if done else None) or "nobody gave a value"
-            return await _finish(session, call, error_result("denied", "rejected", message), True, 0.0)
-        value, _ = safe_value(done.value)
-        return await _finish(session, call, value, False, 0.0)
-    value, is_error, elapsed = session.held(call.request or "")
-    return await _finish(session, call, value, is_error, elapsed)
+    """The result that waited for a decision (or came from a person) passes `post_tool_call`."""
+    call = session.live.state.call(command.args)
+    request = call.request or ""
+    value, is_error, elapsed = session.held(request) if call.kind == "step" else _given(session, call, request)
+    done = await _finish(session, call, value, is_error, elapsed)
+    session.let_go(request)
+    return done
 
 
-def _ask_outside(session: Session, call: CallState, tool: Any) -> bool:
+def _given(session: Session, call: CallState, request: str) -> tuple[Any, bool, float]:
+    """What a person gave in place of a result, or the error that stands for it; and no time spent."""
+    decision = session.approver.docket.find(request).resolution if session.approver is not None else None
+    if decision is not None and decision.verb == "respond":
+        return safe_value(decision.value)[0], False, 0.0
+    said = decision.feedback if decision is not None else None
+    if call.kind == "unknown_effect":
+        message = said or "it may have run; a person chose not to run it again"
+        return error_result("unknown", "skipped", message), True, 0.0
+    return error_result("denied", "rejected", said or "nobody gave a value"), True, 0.0
+
+
+async def _ask_outside(session: Session, call: CallState, tool: Any) -> bool:
     """An external tool parks; the caller gives the value with `respond`."""
     approver = session.approver
     if approver is None:
         problem = error_result(
             "not_run", "no_approver", f"{tool.name} gets its value from outside; run it in a Runtime"
         )
-        session.live.record("call_closed", {"call": call.id, "why": "no_approver", "content": render(problem)})
-        return DONE
+        return await _finish(session, call, problem, True, 0.0, "no_approver")
     binding = approver.binding("external_call", {"tool": call.name, "arguments": call.args}, call.id)
     shown = Shown(tool=call.name, arguments=call.args)
     request = approver.open(
@@ -363,8 +357,7 @@ async def ask_step(session: Session, command: Command) -> bool:
     approver = session.approver
     if approver is None:
         problem = error_result("unknown", "interrupted", "it may have run; nobody can be asked in this process")
-        live.record("call_closed", {"call": call.id, "why": "unknown", "content": render(problem)})
-        return DONE
+        return await _finish(session, call, problem, True, 0.0, "unknown")
     what = {"tool": call.name, "arguments": call.args}
     request = approver.open(
         "unknown_effect",
@@ -382,7 +375,7 @@ async def close_step(session: Session, command: Command) -> bool:
     """An allowed call that will not run, or a result nobody waits for: its `post_tool_call` all the same (§3.1)."""
     live = session.live
     call = live.state.call(command.args)
-    return await _finish(session, call, _ended(session), True, 0.0, _why(session))
+    return await _finish(session, call, ended(call, live.state.cause), True, 0.0, _why(session))
 
 
 async def refuse_step(session: Session, command: Command) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from lictor.docket.actor import Actor
 from lictor.docket.grant import Grant
 from lictor.docket.request import Decision, Request, decide, expire, requests_in_order, withdraw
-from lictor.errors import DecisionRefused, DefinitionError, LictorError, UnknownRequest
+from lictor.errors import DecisionRefused, DefinitionError, LictorError, NotSerializable, UnknownRequest
 from lictor.journal import Store
 from lictor.values import Clock, new_id
 
@@ -18,6 +19,14 @@ __all__ = ["Docket"]
 
 def _nobody(_: Request) -> None:
     return None
+
+
+def _check_stored(name: str, given: Any) -> None:
+    """Refuse what a store could not give back (F13); long integers are fine here."""
+    try:
+        json.dumps(given, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise NotSerializable(name, str(exc)) from exc
 
 
 class Docket:
@@ -117,7 +126,8 @@ class Docket:
             scope: `once`, or `same_arguments` to also grant later calls with the same arguments.
             by: the actor, `human:ana` or an Actor.
 
-        Raises a DecisionRefused (typed), or ToolArgumentsInvalid for an edit that does not fit.
+        Raises a DecisionRefused (typed), ToolArgumentsInvalid for an edit that does not fit, or
+        NotSerializable for a value or arguments that are no JSON.
         """
         if scope not in ("once", "same_arguments"):
             raise DefinitionError(f"scope={scope!r}: use 'once' or 'same_arguments'")
@@ -134,6 +144,8 @@ class Docket:
         )
         request = self.find(request_id)
         try:
+            _check_stored("value", decision.value)
+            _check_stored("arguments", decision.arguments)
             after = decide(request, decision, self._clock.now())
         except LictorError as exc:
             self._refuse(request, decision, exc)

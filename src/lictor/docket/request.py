@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -63,6 +64,8 @@ PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
     "array": (list,),
     "object": (dict,),
 }
+
+LONG_INTEGER = re.compile(r"-?[0-9]{16,}")  # integers beyond 2^53-1 are shown as text (§4.4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,8 +266,8 @@ def _check(request: Request, decision: Decision) -> None:
 
 def _check_edit(request: Request, arguments: Mapping[str, Any] | None) -> None:
     """A first check of edited arguments against the tool's schema; the gate and the tool check again."""
-    if arguments is None:
-        raise ToolArgumentsInvalid(request.tool or "?", ["edit needs arguments={...}"])
+    if not isinstance(arguments, Mapping):
+        raise ToolArgumentsInvalid(request.tool or "?", ["edit needs arguments={...}, all of them"])
     schema = request.schema or {}
     properties = schema.get("properties", {})
     problems = [f"{name}: missing" for name in schema.get("required", ()) if name not in arguments]
@@ -274,6 +277,8 @@ def _check_edit(request: Request, arguments: Mapping[str, Any] | None) -> None:
                 problems.append(f"{name}: no such argument; there are {', '.join(properties) or 'none'}")
             continue
         kind = properties[name].get("type")
+        if kind in ("integer", "number") and isinstance(value, str) and LONG_INTEGER.fullmatch(value):
+            continue
         expected = PYTHON_TYPES.get(kind) if isinstance(kind, str) else None
         if expected and (not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected)):
             problems.append(f"{name}: {kind} expected")
@@ -306,5 +311,5 @@ def withdraw(request: Request, status: str) -> Request:
 
 
 def requests_in_order(requests: Sequence[Request]) -> list[Request]:
-    """Oldest first."""
-    return sorted(requests, key=lambda request: (request.created, request.id))
+    """Oldest first; those of one instant in the order in which they were opened."""
+    return sorted(requests, key=lambda request: request.created)

@@ -61,7 +61,7 @@ class ApprovalResolution:
     verdict: Verdict | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalSeam:
     """A gate's resolver with everything that belongs to asking it."""
 

@@ -13,13 +13,17 @@ from lictor.hooks.points import INTERCEPTOR_FAILED, INTERCEPTOR_TIMEOUT, VERDICT
 from lictor.hooks.verdict import ALLOW, Verdict, host_error, read_verdict
 from lictor.hooks.waiting import CancelledByItself, settled
 
-__all__ = ["Raised", "ask", "verdict_of"]
+__all__ = ["Raised", "ask", "awaited", "pending", "verdict_of"]
 
 
 class Raised(NamedTuple):
     """An interceptor raised this instead of answering."""
 
     error: BaseException
+
+
+class Late(NamedTuple):
+    """An interceptor did not answer in time."""
 
 
 def ask(bound: Bound, context: Context) -> Any:
@@ -30,24 +34,35 @@ def ask(bound: Bound, context: Context) -> Any:
         return Raised(error)
 
 
-async def verdict_of(answer: Any, timeout: float | None) -> Verdict:
-    """Return the verdict an answer amounts to, awaiting it within `timeout` seconds if need be.
+def pending(answer: Any) -> bool:
+    """Tell whether an answer has to be awaited before it says anything."""
+    return not isinstance(answer, (Verdict, Raised)) and inspect.isawaitable(answer)
+
+
+async def awaited(answer: Any, timeout: float | None) -> Any:
+    """Return what an awaitable answer comes to within `timeout` seconds: as `ask`, or the deny for being late.
 
     Goes up, because it is no failure of the interceptor: the cancellation of the calling task, and
     SystemExit and the like.
     """
+    limit = asyncio.timeout(timeout)
+    try:
+        async with limit:
+            return await settled(answer)
+    except Exception as error:  # noqa: BLE001 - whatever an interceptor raises is a deny (§6.3)
+        return Late() if isinstance(error, TimeoutError) and limit.expired() else Raised(error)
+
+
+def verdict_of(answer: object) -> Verdict:
+    """Return the verdict an answer amounts to."""
+    if answer is ALLOW:
+        return ALLOW
     if isinstance(answer, Raised):
         return _failure(answer.error)
-    if not isinstance(answer, Verdict) and inspect.isawaitable(answer):
-        limit = asyncio.timeout(timeout)
-        try:
-            async with limit:
-                answer = await settled(answer)
-        except Exception as error:  # noqa: BLE001 - whatever an interceptor raises is a deny (§6.3)
-            timed_out = isinstance(error, TimeoutError) and limit.expired()
-            return host_error(INTERCEPTOR_TIMEOUT) if timed_out else _failure(error)
+    if isinstance(answer, Late):
+        return host_error(INTERCEPTOR_TIMEOUT)
     try:
-        return answer if answer is ALLOW else read_verdict(answer)
+        return read_verdict(answer)
     except VerdictInvalid as error:
         return host_error(VERDICT_INVALID, str(error))
     except Exception as error:  # noqa: BLE001 - a foreign to_wire may raise anything

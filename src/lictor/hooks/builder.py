@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import orjson
+
 from lictor.errors import ValueDomainError
 from lictor.hooks.context import Context, check_messages, check_name, check_response, make_head
 from lictor.hooks.points import SPEC
-from lictor.values import MAX_DEPTH, Clock, FrozenDict, FrozenList, canonical_json, freeze
+from lictor.values import (
+    MAX_DEPTH,
+    Clock,
+    FrozenDict,
+    FrozenList,
+    canonical_bytes,
+    canonical_json,
+    freeze,
+    frozen_texts,
+)
 
 __all__ = ["ContextBuilder"]
 
@@ -34,7 +45,18 @@ class ContextBuilder:
         extensions: namespaces that go on every context (§4.6), unless a method is given others.
     """
 
-    __slots__ = ("_agent", "_clock", "_extensions", "_head", "_session", "_turn", "sequence")
+    __slots__ = (
+        "_agent",
+        "_extensions",
+        "_head",
+        "_known_init",
+        "_known_messages",
+        "_known_model",
+        "_session",
+        "_timestamp",
+        "_turn",
+        "sequence",
+    )
 
     sequence: int
 
@@ -58,10 +80,25 @@ class ContextBuilder:
         self._session: FrozenDict = freeze({key: text for key, text in session.items() if text is not None})
         canonical_json([self._agent, self._session])  # lone surrogates are found here, once
         self._head = make_head(self._agent, self._session)
-        self._clock = clock if clock is not None else Clock()
+        self._timestamp = (clock if clock is not None else Clock()).timestamp
+        self._known_init: FrozenDict | None = None
+        self._known_model: FrozenDict | None = None
+        self._known_messages: FrozenList | None = None
         self._extensions = None if extensions is None else _extra(extensions)
         self._turn: tuple[int, FrozenDict] | None = None
         self.sequence = sequence
+
+    def for_session(self, session_id: str, clock: Clock | None = None) -> ContextBuilder:
+        """Return a builder for another session of the same agent; what does not differ is not made again."""
+        twin = object.__new__(ContextBuilder)
+        twin._agent, twin._extensions = self._agent, self._extensions
+        twin._known_init, twin._known_model = self._known_init, self._known_model
+        twin._session, session = _session(session_id)
+        twin._head = self._head.sibling(session)
+        twin._timestamp = self._timestamp if clock is None else clock.timestamp
+        twin._known_messages = twin._turn = None
+        twin.sequence = 0
+        return twin
 
     def take_sequence(self) -> int:
         """Return the next number and consume it, for a context that could not be built (§10.3)."""
@@ -73,7 +110,10 @@ class ContextBuilder:
         self, tools_registered: Sequence[str], *, extensions: Mapping[str, Any] | None = None, turn: int | None = None
     ) -> Context:
         """Build `agent_startup`; `tools_registered` is a snapshot of names."""
-        init: FrozenDict = freeze({"tools_registered": list(tools_registered)})
+        init = self._known_init
+        if init is None or init["tools_registered"] is not tools_registered:
+            names = tools_registered if type(tools_registered) is FrozenList else list(tools_registered)
+            init = self._known_init = freeze({"tools_registered": names})
         return self._context("agent_startup", {"agent_init": init}, init, extensions, turn)
 
     def input(
@@ -87,7 +127,7 @@ class ContextBuilder:
         """Build `input`; `role` is `user`, `system` or `external`."""
         if role not in ("user", "system", "external"):
             raise ValueDomainError("$.input.role", "must be user, system or external")
-        given: FrozenDict = freeze({"content": content, "role": role})
+        given = frozen_texts(content=content, role=role) if type(content) is str else freeze({"content": content, "role": role})
         return self._context("input", {"input": given}, given, extensions, turn)
 
     def pre_model_call(
@@ -110,11 +150,11 @@ class ContextBuilder:
             extensions: namespaces for this context, a frozen mapping.
             turn: number of the session's turn.
         """
-        frozen: FrozenList = freeze(messages if isinstance(messages, list) else list(messages))
-        check_messages(frozen)
-        fields: dict[str, Any] = {"model": _model(model), "messages": frozen}
+        frozen = self._messages(messages)
+        fields: dict[str, Any] = {"model": self._model(model), "messages": frozen}
         if tools is not None:
-            fields["tools"] = _extra(tools if isinstance(tools, list) else list(tools))
+            known = type(tools) is FrozenList and tools._canon is not None
+            fields["tools"] = tools if known else _extra(tools if isinstance(tools, list) else list(tools))
         if request_id is not None:
             fields["request_id"] = _text(request_id)
         return self._context("pre_model_call", fields, frozen, extensions, turn)
@@ -131,13 +171,13 @@ class ContextBuilder:
     ) -> Context:
         """Build `post_model_call`; `response` has `content`, `tool_calls` (maybe empty), `finish_reason`."""
         frozen: FrozenDict = freeze(response)
-        check_response(frozen)
-        fields: dict[str, Any] = {"model": _model(model), "response": frozen}
+        exact = check_response(frozen)
+        fields: dict[str, Any] = {"model": self._model(model), "response": frozen}
         if request_id is not None:
             fields["request_id"] = _text(request_id)
         if usage is not None:
             fields["usage"] = _extra(usage)
-        return self._context("post_model_call", fields, frozen, extensions, turn)
+        return self._context("post_model_call", fields, frozen, extensions, turn, exact)
 
     def pre_tool_call(
         self,
@@ -175,7 +215,7 @@ class ContextBuilder:
 
     def output(self, content: Any, *, extensions: Mapping[str, Any] | None = None, turn: int | None = None) -> Context:
         """Build `output`; `content` is the final answer, text or typed parts."""
-        given: FrozenDict = freeze({"content": content})
+        given = frozen_texts(content=content) if type(content) is str else freeze({"content": content})
         return self._context("output", {"output": given}, given, extensions, turn)
 
     def agent_shutdown(
@@ -184,7 +224,7 @@ class ContextBuilder:
         """Build `agent_shutdown`; `reason` is `completed`, `error` or `cancelled`."""
         if reason not in ("completed", "error", "cancelled"):
             raise ValueDomainError("$.summary.reason", "must be completed, error or cancelled")
-        summary: FrozenDict = freeze({"reason": reason})
+        summary = frozen_texts(reason=reason)
         return self._context("agent_shutdown", {"summary": summary}, summary, extensions, turn)
 
     def _context(
@@ -194,18 +234,21 @@ class ContextBuilder:
         target: Any,
         extensions: Mapping[str, Any] | None,
         turn: int | None,
+        exact: bool = True,
     ) -> Context:
         kind = type(target)
         if (kind is FrozenDict or kind is FrozenList) and target._height > _TARGET_DEPTH:
             raise ValueDomainError("$.target", f"nested deeper than {_TARGET_DEPTH} levels")
-        extra = self._extensions if extensions is None else _extra(extensions)
+        extra: Any = self._extensions if extensions is None else extensions
+        if extra is not None and (type(extra) is not FrozenDict or extra._canon is None):
+            extra = _extra(extra)
         session = self._session if turn is None else self._session_at(turn)
         sequence = self.sequence
         self.sequence = sequence + 1
         members = {
             "spec": SPEC,
             "interception_point": point,
-            "timestamp": self._clock.timestamp(),
+            "timestamp": self._timestamp(),
             "sequence": sequence,
             "agent": self._agent,
             "session": session,
@@ -215,9 +258,29 @@ class ContextBuilder:
         if extra is not None:
             members["extensions"] = extra
         context = Context(members)
+        context._exact = exact
         context._head = self._head
         context._jcs = None
         return context
+
+    def _model(self, model: str | Mapping[str, Any]) -> FrozenDict:
+        """Check a model's description once; the same object later is taken as it is."""
+        known = self._known_model
+        if known is None or model is not known:
+            known = self._known_model = _model(model)
+        return known
+
+    def _messages(self, messages: Sequence[Any]) -> FrozenList:
+        """Freeze messages; those that the last call showed already are not checked again."""
+        frozen: FrozenList = freeze(messages if type(messages) is list else [*messages])
+        seen: Sequence[Any] = self._known_messages or ()
+        for new, old in zip(frozen, seen, strict=False):
+            if new is not old:
+                seen = ()
+                break
+        check_messages(frozen[len(seen) :] if seen else frozen)
+        self._known_messages = frozen
+        return frozen
 
     def _session_at(self, turn: int) -> FrozenDict:
         known = self._turn
@@ -230,10 +293,24 @@ def _extra(value: Any) -> Any:
     """Freeze an optional member and make its bytes once: that is where lone surrogates show (§4.4)."""
     frozen = freeze(value)
     if frozen._canon is None:
-        canonical_json(frozen)
+        try:
+            canonical_bytes(frozen)
+        except orjson.JSONEncodeError:
+            raise ValueDomainError("$", "a string holds a lone surrogate") from None
         if frozen._height >= MAX_DEPTH:
             raise ValueDomainError("$", f"nested deeper than {MAX_DEPTH - 1} levels")
     return frozen
+
+
+def _session(session_id: str) -> tuple[FrozenDict, bytes]:
+    """Return `session` with nothing but its id, and its bytes."""
+    session = FrozenDict(id=session_id)
+    session._plain, session._height = True, 1
+    try:
+        session._canon = data = orjson.dumps({"id": session_id})
+    except orjson.JSONEncodeError:
+        raise ValueDomainError("$.session.id", "a string holds a lone surrogate") from None
+    return session, data
 
 
 def _text(value: str) -> str:

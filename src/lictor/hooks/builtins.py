@@ -23,12 +23,33 @@ _SECRET: Final = re.compile(
 )
 _EMAIL: Final = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}")
 _IBAN: Final = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b")
-_CARD: Final = re.compile(r"(?<![\d-])\d(?:[ -]?\d){12,18}(?![\d-])")
+_DIGITS: Final = re.compile(r"[0-9]+(?:[ -][0-9]+)*")  # groups of digits, parted by one blank or hyphen
 
 
-def _mask_card(found: re.Match[str]) -> str:
-    digits = re.sub(r"\D", "", found[0])
-    return f"**** {digits[-4:]}" if _luhn(digits) else found[0]
+def _mask_cards(found: re.Match[str]) -> str:
+    """Mask every card number in a run of groups; what stands before and after it may be digits too."""
+    groups = re.split("([ -])", found[0])  # digits at even places, separators at odd ones
+    shown, start = "", 0
+    while start < len(groups):
+        end = _card_end(groups, start)
+        if end is None:
+            shown, start = shown + groups[start], start + 1
+        else:
+            last = "".join(groups[start:end:2])[-4:]
+            shown, start = f"{shown}**** {last}", end
+    return shown
+
+
+def _card_end(groups: list[str], start: int) -> int | None:
+    """Return the end of the longest card number that begins with the group at `start`."""
+    digits, found = "", None
+    for place in range(start, len(groups), 2) if start % 2 == 0 else ():
+        digits += groups[place]
+        if len(digits) > 19:
+            break
+        if len(digits) >= 13 and _luhn(digits):
+            found = place + 1
+    return found
 
 
 def _mask_all(found: re.Match[str]) -> str:
@@ -51,7 +72,7 @@ def _mask_iban(found: re.Match[str]) -> str:
 
 
 _KINDS: Final[dict[str, tuple[re.Pattern[str], Callable[[re.Match[str]], str]]]] = {
-    "card": (_CARD, _mask_card),
+    "card": (_DIGITS, _mask_cards),
     "email": (_EMAIL, lambda found: "****@" + found[0].rpartition("@")[2]),
     "iban": (_IBAN, _mask_iban),
     "secret": (_SECRET, _mask_all),

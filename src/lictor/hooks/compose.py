@@ -7,7 +7,7 @@ and returns the `Outcome`. The gate drives it with real interceptors, property t
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from lictor.errors import DefinitionError, PathError
@@ -26,7 +26,7 @@ _PROFILES: Final[dict[str, dict[str, tuple[str, str]]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)  # budget: the profile is positional, the knobs are not (KW_ONLY)
 class Composition:
     """A composition profile and its knobs (§7.2). An unset knob has the contract's default.
 
@@ -42,6 +42,7 @@ class Composition:
     """
 
     profile: str = "sequential/first_deny"
+    _: KW_ONLY
     on_approval: str | None = None
     on_disagreement: str | None = None
     on_transform_conflict: str | None = None
@@ -239,7 +240,7 @@ class _Fold:
 
     def _outcome(self, verdict: Verdict, decided_by: int | None) -> Outcome:
         pool = [*self.returned.values(), *self.substitutes, verdict]
-        labels = _labels(pool) if verdict.decision.permits else ()
+        labels = () if verdict.decision is Decision.DENY else _labels(pool)
         return Outcome(
             verdict=with_unions(verdict, _warnings(pool), labels),
             decided_by=decided_by,
@@ -277,11 +278,17 @@ def _severity(verdict: Verdict) -> int:
 
 def _warnings(pool: list[Verdict]) -> tuple[Warning, ...]:
     """§7.3: every warning once, in the order first seen."""
-    return tuple(dict.fromkeys(warning for verdict in pool for warning in verdict.warnings))
+    united: dict[Warning, None] = {}
+    for verdict in pool:
+        if verdict.warnings:
+            united.update(dict.fromkeys(verdict.warnings))
+    return tuple(united)
 
 
 def _labels(pool: list[Verdict]) -> tuple[str, ...]:
     """§7.3: every label of a permit once, in the order first seen."""
-    return tuple(
-        dict.fromkeys(label for verdict in pool if verdict.decision.permits for label in verdict.result_labels)
-    )
+    united: dict[str, None] = {}
+    for verdict in pool:
+        if verdict.result_labels and verdict.decision is not Decision.DENY:
+            united.update(dict.fromkeys(verdict.result_labels))
+    return tuple(united)

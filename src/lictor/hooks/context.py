@@ -18,7 +18,7 @@ from lictor.hooks.points import (
     TRANSFORMABLE,
 )
 from lictor.hooks.verdict import Transform
-from lictor.values import FrozenDict, canonical_json, freeze, thaw
+from lictor.values import MAX_DEPTH, FrozenDict, FrozenList, canonical_json, freeze, thaw
 
 __all__ = ["MAX_BYTES", "AgentContext", "Context", "Head", "plain_copy", "read_context", "transformed"]
 
@@ -28,6 +28,7 @@ _SPEC: Final = re.compile(r"agent-hooks/[0-9]+\.[0-9]+")
 _FRAMEWORK: Final = re.compile(r"[a-z0-9_-]+")
 _NAMESPACE: Final = re.compile(r"[a-z][a-z0-9_]*")
 _TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_RESPONSE: Final = frozenset({"content", "tool_calls", "finish_reason"})
 _ROLES: Final = ("user", "system", "external")
 _REASONS: Final = ("completed", "error", "cancelled")
 
@@ -45,6 +46,12 @@ class Head:
         self.session = Fragment(session)
         self.prefix: Any = None
 
+    def sibling(self, session: bytes) -> Head:
+        """Return the head of another session of the same agent."""
+        head = object.__new__(Head)
+        head.agent, head.session, head.prefix = self.agent, Fragment(session), None
+        return head
+
 
 class Context(FrozenDict):
     """The read-only mapping an interceptor gets (§4).
@@ -54,8 +61,9 @@ class Context(FrozenDict):
     `ContextBuilder` and `read_context` make them.
     """
 
-    __slots__ = ("_head", "_jcs")
+    __slots__ = ("_exact", "_head", "_jcs")
 
+    _exact: bool  # a builder made it: its fields hold the required members and no others
     _head: Head
     _jcs: str | None  # the jcs-sha256 identity once it is known
 
@@ -95,7 +103,8 @@ def read_context(value: object, *, aliased: bool = True) -> Context:
 
 def make_context(fields: dict[str, Any], head: Head) -> Context:
     """Return `fields`, whose values are frozen and checked, as a context."""
-    context = Context(fields)
+    context = fields if type(fields) is Context else Context(fields)
+    context._exact = False
     context._head = head
     context._jcs = None
     return context
@@ -131,16 +140,15 @@ def transformed(context: Context, transform: Transform) -> Context:
         raise PathError(TRANSFORM_TARGET_FORBIDDEN, f"{point} has nothing to transform (§3)")
     target = replace_at(context["target"], parse_path(transform.path), transform.value)
     place = TARGETS[point]
-    field = target if len(place) == 1 else {**context[place[0]], place[1]: target}
+    if getattr(target, "_height", 0) + len(place) > MAX_DEPTH:
+        raise PathError(CONTEXT_INVALID, f"nested deeper than {MAX_DEPTH} levels")
+    name = place[0]
+    field = target if len(place) == 1 else freeze({**context[name], place[1]: target})
     try:
-        fields: FrozenDict = freeze({**context, place[0]: freeze(field), "target": target})
-    except ValueDomainError as error:
-        raise PathError(CONTEXT_INVALID, error.problem) from None
-    try:
-        _check_fields(point, fields)
+        _check_field(point, name, field)
     except ValueDomainError as error:
         raise PathError(TRANSFORM_INVALID, f"{error.path}: {error.problem}") from None
-    return make_context(fields, context._head)
+    return make_context(Context(context, **{name: field, "target": target}), context._head)
 
 
 # ---- §4.1 and §4.2 ----------------------------------------------------------------------------
@@ -166,16 +174,20 @@ def _check_core(fields: FrozenDict) -> None:
 
 
 def _check_fields(point: str, fields: FrozenDict) -> None:
-    for name, members in FIELDS[point].items():
+    for name in FIELDS[point]:
         if name not in fields:
             raise ValueDomainError(f"$.{name}", "is missing")
-        value = fields[name]
-        if name != "messages":
-            value = _object(f"$.{name}", value)
-            for member in members:
-                if member not in value:
-                    raise ValueDomainError(f"$.{name}.{member}", "is missing")
-        _CHECKS[name](value)
+        _check_field(point, name, fields[name])
+
+
+def _check_field(point: str, name: str, value: Any) -> None:
+    members = FIELDS[point][name]
+    if members and not isinstance(value, dict):
+        raise ValueDomainError(f"$.{name}", "must be an object")
+    for member in members:
+        if member not in value:
+            raise ValueDomainError(f"$.{name}.{member}", "is missing")
+    _CHECKS[name](value)
 
 
 def _object(path: str, value: object) -> dict[str, Any]:
@@ -214,25 +226,30 @@ def _check_model(value: dict[str, Any]) -> None:
 
 def check_messages(value: object) -> None:
     """Raise unless `value` is an array of `{role, content, …}` (§4.2)."""
-    if not isinstance(value, list):
+    if type(value) is not list and not isinstance(value, list):
         raise ValueDomainError("$.messages", "must be an array")
     for message in value:
-        if not isinstance(message, dict) or type(message.get("role")) is not str or "content" not in message:
+        known = type(message) is FrozenDict or isinstance(message, dict)
+        if not known or "content" not in message or "role" not in message or type(message["role"]) is not str:
             raise ValueDomainError("$.messages[]", "must be an object with a string `role` and `content`")
 
 
-def check_response(value: dict[str, Any]) -> None:
-    """Raise unless `value` has `content`, an array of tool calls and a finish reason (§4.2)."""
-    if not isinstance(value.get("finish_reason"), str) or "content" not in value:
+def check_response(value: dict[str, Any]) -> bool:
+    """Raise unless `value` has `content`, an array of tool calls and a finish reason (§4.2).
+
+    Returns whether that is all it has.
+    """
+    # Values are frozen here, so the exact types are known, and a subscript costs no function call.
+    if "content" not in value or "finish_reason" not in value or type(value["finish_reason"]) is not str:
         raise ValueDomainError("$.response", "needs `content` and a string `finish_reason`")
-    calls = value.get("tool_calls")
-    if not isinstance(calls, list):
+    if "tool_calls" not in value or type(value["tool_calls"]) is not FrozenList:
         raise ValueDomainError("$.response.tool_calls", "must be an array, empty when there are none")
-    for call in calls:
-        if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+    for call in value["tool_calls"]:
+        if type(call) is not FrozenDict or "name" not in call or type(call["name"]) is not str:
             raise ValueDomainError("$.response.tool_calls[]", "must be an object with a `name`")
-        if not isinstance(call.get("args"), dict):
+        if "args" not in call or type(call["args"]) is not FrozenDict:
             raise ValueDomainError("$.response.tool_calls[].args", "must be an object")
+    return not value.keys() - _RESPONSE
 
 
 def _check_tool_call(value: dict[str, Any]) -> None:

@@ -50,27 +50,24 @@ def conclude(
 ) -> Emission:
     """Return the emission of an outcome; `context` is the one that came in."""
     verdict = outcome.verdict
-    proceeds = verdict.decision.permits or mode != "enforce"
+    proceeds = verdict.decision is not Decision.DENY or mode != "enforce"
     denies = denies_of(plan, outcome.returned)
     return Emission(
-        verdict=verdict,
-        target=outcome.context["target"],
-        record=conclusion(plan.record, [bound.name for bound in plan.bounds], outcome, mode, identities, context),
-        proceeds=proceeds,
-        context=outcome.context,
-        denies=denies,
-        control=None if proceeds else _control(outcome, [deny for _, deny in denies]),
-        labels=_labels(plan, outcome) if proceeds else NO_LABELS,
+        verdict,
+        outcome.context["target"],
+        conclusion(plan.record, outcome, mode, identities, context),
+        proceeds,
+        outcome.context,
+        denies,
+        None if proceeds else _control(outcome, [deny for _, deny in denies]),
+        _labels(plan, outcome) if proceeds else NO_LABELS,
     )
 
 
 def denies_of(plan: Plan, returned: Mapping[int, Verdict]) -> tuple[tuple[str, Verdict], ...]:
     """Return name and verdict of every deny, in the order of the gate."""
-    return tuple(
-        (plan.bounds[index].name, returned[index])
-        for index in sorted(returned)
-        if returned[index].decision is Decision.DENY
-    )
+    denied = [index for index, verdict in returned.items() if verdict.decision is Decision.DENY]
+    return tuple((plan.bounds[index].name, returned[index]) for index in sorted(denied)) if denied else ()
 
 
 def undelivered(emission: Emission, error: Exception) -> Emission:
@@ -96,9 +93,8 @@ def _control(outcome: Outcome, denies: list[Verdict]) -> Verdict | None:
 
 def _labels(plan: Plan, outcome: Outcome) -> Mapping[str, tuple[str, ...]]:
     """§5.4: the labels of every permit, to be stored with what proceeds."""
-    labels = {
-        plan.bounds[index].name: verdict.result_labels
-        for index, verdict in outcome.returned.items()
-        if verdict.decision.permits and verdict.result_labels
-    }
+    labels: dict[str, tuple[str, ...]] = {}
+    for index, verdict in outcome.returned.items():
+        if verdict.result_labels and verdict.decision is not Decision.DENY:
+            labels[plan.bounds[index].name] = verdict.result_labels
     return labels or NO_LABELS

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from lictor.errors import DefinitionError, ValueDomainError
 from lictor.hooks.approval import ApprovalSeam
-from lictor.hooks.asking import Raised, ask, verdict_of
-from lictor.hooks.compose import Composition, Consult, Fold, Invoke, Outcome, Ruling, compose, merge
+from lictor.hooks.asking import Raised, ask, awaited, pending, verdict_of
+from lictor.hooks.compose import Composition, Consult, Fold, Outcome, Ruling, compose, merge
 from lictor.hooks.context import Context, read_context
 from lictor.hooks.emission import NO_LABELS, Emission, conclude, denies_of, undelivered
 from lictor.hooks.identity import JCS, IdentityProvider, identifier
@@ -81,19 +80,23 @@ class Gate:
         self._mode = mode
         self._composition = composition_of(composition)
         self._provider, self._identify = identifier(identity, compat)
-        resolve = resolve_of(resolver)
-        self._seam = None if resolve is None else ApprovalSeam(resolve, redactor, self._identify, resolver_timeout)
         self._redactor = redactor
         self._resolver_timeout = resolver_timeout
+        self._seam = self._seam_to(resolver)
         self._timeout = timeout
         self._sink = sink
         self._sink_required = sink_required
         self._sink_timeout = sink_timeout
         self._last: dict[str, int] = {}
+        self._lost = [0]  # a list, so that gates made by `resolving` count in the same place
         self._entries: list[tuple[Bound, int]] = []
         self._plans: dict[str, Plan] = {}
         self._arrange(placed("", interceptors))
-        self.lost_records = 0
+
+    @property
+    def lost_records(self) -> int:
+        """How many records the sink did not take."""
+        return self._lost[0]
 
     # -- registration ---------------------------------------------------------------------------
 
@@ -128,11 +131,18 @@ class Gate:
 
         `resolver` is a callable or an object with `resolve`.
         """
-        twin = copy.copy(self)
-        resolve = resolve_of(resolver)
-        timeout = self._resolver_timeout
-        twin._seam = None if resolve is None else ApprovalSeam(resolve, self._redactor, self._identify, timeout)
+        twin = object.__new__(Gate)
+        twin.__dict__.update(self.__dict__)
+        twin._seam = self._seam_to(resolver)
         return twin
+
+    def _seam_to(self, resolver: Any) -> ApprovalSeam | None:
+        resolve = resolve_of(resolver)
+        if resolve is None:
+            return None
+        return ApprovalSeam(
+            resolve=resolve, redactor=self._redactor, identify=self._identify, timeout=self._resolver_timeout
+        )
 
     def forget(self, session_id: str) -> None:
         """Let go of a session's last sequence number: it ended, or goes on from its log."""
@@ -154,7 +164,8 @@ class Gate:
             sequence = known["sequence"]
             last = self._last
             if session not in last:
-                self._remember(session)
+                if len(last) >= _SESSIONS:
+                    del last[next(iter(last))]
             elif sequence <= last[session]:
                 raise ValueDomainError("$.sequence", "must be greater than the session's last one (§3.1)")
             last[session] = sequence
@@ -192,7 +203,7 @@ class Gate:
         point: str,
         session_id: str = "",
         sequence: int = -1,
-        message: str | None = None,
+        message: str | ValueDomainError | None = None,
         timestamp: str | None = None,
     ) -> Emission:
         """Record that the host could not build a context at all (§10.3); the action must not go on.
@@ -201,27 +212,23 @@ class Gate:
             point: the point that would have been emitted.
             session_id: of the session, if known.
             sequence: the number it would have had (`ContextBuilder.take_sequence()`).
-            message: a type name or path, never content.
+            message: a type name or path, never content; or the builder's error, of which only what
+                the contract names is recorded.
             timestamp: RFC 3339, if known.
         """
         choice("point", point, POINTS)
         self._last[session_id] = max(sequence, self._last.get(session_id, -1))
         envelope = {"session": {"id": session_id}, "sequence": sequence, "timestamp": timestamp}
-        verdict = host_error(CONTEXT_INVALID, message)
+        verdict = host_error(CONTEXT_INVALID, _public(message) if isinstance(message, ValueDomainError) else message)
         record = rejection(self._plans[point].record, envelope, verdict)
         return await self._deliver(Emission(verdict, None, record, False, None))
-
-    def _remember(self, session: str) -> None:
-        """Make room for a session that has not been seen, dropping the one seen first."""
-        if len(self._last) >= _SESSIONS:
-            del self._last[next(iter(self._last))]
 
     async def _reject(self, value: object, error: ValueDomainError) -> Emission:
         """§6.3: an invalid context is denied before anybody sees it."""
         envelope = value if isinstance(value, dict) else {}
         point = envelope.get("interception_point")
         plan = self._plans[point if isinstance(point, str) and point in POINTS else POINTS[0]]
-        verdict = host_error(CONTEXT_INVALID, f"{public_path(error.path)}: {error.problem}")
+        verdict = host_error(CONTEXT_INVALID, _public(error))
         record = rejection(plan.record, envelope, verdict)
         return await self._deliver(Emission(verdict, None, record, self._mode != "enforce", None))
 
@@ -229,17 +236,14 @@ class Gate:
 
     async def _judge(self, plan: Plan, context: Context, identity: str | None, given: dict[int, Any]) -> Emission:
         """Compose, given the first answer that was not ALLOW; everybody asked before it allowed."""
-        until = min(given, default=0)
-        asked = {index for index, _ in plan.calls}
-        known = {index: ALLOW for index in range(len(plan.bounds)) if index < until or index not in asked} | given
         mode = self._mode
         try:
             if plan.nobody:
                 outcome = Outcome(host_error(NO_INTERCEPTOR), None, {}, False, None, context, None)
             elif mode == "enforce":
-                outcome = await self._drive(plan, range(len(plan.bounds)), context, known, enforce=True)
+                outcome = await self._drive(plan, plan.every, context, given, enforce=True)
             else:
-                outcome, mode = await self._evaluate(plan, context, known)
+                outcome, mode = await self._evaluate(plan, context, given)
         except BaseException as error:
             # A cancellation, or SystemExit and the like: a record without a gap, then go on (§6.3).
             verdict = host_error(INTERCEPTOR_FAILED, type(error).__name__)
@@ -254,24 +258,26 @@ class Gate:
                 # What was folded has no identity: fail closed rather than unbind (§10.1, §12.3).
                 verdict, enforced = host_error(CONTEXT_INVALID, error.problem), None
                 outcome = outcome._replace(verdict=verdict, decided_by=None)
-        return await self._deliver(conclude(plan, outcome, mode, (identity, enforced), context))
+        emission = conclude(plan, outcome, mode, (identity, enforced), context)
+        return emission if self._sink is None else await self._deliver(emission)
 
-    async def _evaluate(self, plan: Plan, context: Context, known: dict[int, Any]) -> tuple[Outcome, str]:
+    async def _evaluate(self, plan: Plan, context: Context, given: dict[int, Any]) -> tuple[Outcome, str]:
         """§8 for policies; what is always enforced is folded after them, and binds."""
-        kept = [index for index, bound in enumerate(plan.bounds) if bound.always_enforce]
-        policies = [index for index, bound in enumerate(plan.bounds) if not bound.always_enforce]
-        evaluated = await self._drive(plan, policies, context, known, enforce=False)
+        kept = tuple(index for index in plan.every if plan.bounds[index].always_enforce)
+        policies = tuple(index for index in plan.every if index not in kept)
+        evaluated = await self._drive(plan, policies, context, given, enforce=False)
         if not kept:
             return evaluated, self._mode
-        enforced = await self._drive(plan, kept, context, known, enforce=True)
+        enforced = await self._drive(plan, kept, context, given, enforce=True)
         binds = enforced.verdict.decision is not Decision.ALLOW
         return merge(evaluated, enforced), "enforce" if binds else self._mode
 
     async def _drive(
-        self, plan: Plan, indexes: Any, context: Context, known: dict[int, Any], *, enforce: bool
+        self, plan: Plan, indexes: tuple[int, ...], context: Context, given: dict[int, Any], *, enforce: bool
     ) -> Outcome:
         """Answer what a fold asks until it has an outcome."""
-        fold: Fold = compose(self._composition, tuple(indexes), context, enforce=enforce)
+        fold: Fold = compose(self._composition, indexes, context, enforce=enforce)
+        until = min(given, default=0)
         reply: Verdict | Ruling | None = None
         while True:
             try:
@@ -279,12 +285,13 @@ class Gate:
             except StopIteration as end:
                 outcome: Outcome = end.value
                 return outcome
-            if isinstance(step, Invoke):
-                slot = step.slot
-                answer = known[slot] if slot in known else ask(plan.bounds[slot], step.context)
-                reply = await verdict_of(answer, self._timeout)
-            else:
+            if isinstance(step, Consult):
                 reply = await self._consult(plan, step)
+            elif step.slot < until or step.slot in plan.silent:
+                reply = ALLOW
+            else:
+                answer = given[step.slot] if step.slot in given else ask(plan.bounds[step.slot], step.context)
+                reply = verdict_of(await awaited(answer, self._timeout) if pending(answer) else answer)
 
     async def _consult(self, plan: Plan, step: Consult) -> Ruling | None:
         if self._seam is None:
@@ -303,10 +310,15 @@ class Gate:
                 async with asyncio.timeout(self._sink_timeout):
                     await settled(pending)
         except asyncio.CancelledError:
-            self.lost_records += 1
+            self._lost[0] += 1
             raise
         except Exception as error:  # noqa: BLE001 - a sink must not take the emission down (§10.3)
-            self.lost_records += 1
+            self._lost[0] += 1
             if self._sink_required:
                 return undelivered(emission, error)
         return emission
+
+
+def _public(error: ValueDomainError) -> str:
+    """Return what a record may say of an invalid context (§14)."""
+    return f"{public_path(error.path)}: {error.problem}"

@@ -19,6 +19,7 @@ __all__ = ["JCS", "Identify", "IdentityProvider", "context_identity", "identifie
 JCS: Final = "jcs-sha256"
 _NAME: Final = re.compile(r"(?!jcs)[a-z][a-z0-9_-]*")
 _KEY_ID: Final = re.compile(r"[a-z0-9_-]+")
+_MANY: Final = 15  # messages from which it pays to hash pieces instead of joining them
 _WORTH_A_PREFIX: Final = 16_384  # bytes of messages from which resuming a hash is cheaper than redoing it
 
 Identify: TypeAlias = Callable[[Context], str | None]
@@ -137,7 +138,11 @@ def jcs_identity(context: Context) -> str:
     known = context._jcs
     if known is not None:
         return known
-    if context["interception_point"] == "pre_model_call" and context["messages"] is context["target"]:
+    if (
+        context["interception_point"] == "pre_model_call"
+        and context["messages"] is context["target"]
+        and context["target"][_MANY:]
+    ):
         identity = _call_identity(context)
     else:
         identity = "sha256:" + sha256(preimage(context)).hexdigest()

@@ -57,13 +57,13 @@ def replace_at(target: Any, segments: tuple[str | int, ...], value: Any) -> Any:
     """
     trail: list[Any] = []
     node = target
-    for position, segment in enumerate(segments, start=1):
+    for segment in segments:
         trail.append(node)
-        node = _step(node, segment, position)
+        node = _step(node, segment, len(trail))
     try:
         new = freeze(value)
-        for node, segment in zip(reversed(trail), reversed(segments), strict=True):
-            new = freeze(_with(node, segment, new))
+        while trail:
+            new = freeze(_with(trail.pop(), segments[len(trail)], new))
     except ValueDomainError as error:
         raise PathError(CONTEXT_INVALID, error.problem) from None
     return new

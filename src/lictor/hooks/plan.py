@@ -10,8 +10,7 @@ from lictor.hooks.compose import Composition
 from lictor.hooks.context import Context
 from lictor.hooks.interceptor import Bound
 from lictor.hooks.points import POINTS
-from lictor.hooks.record import summaries
-from lictor.hooks.verdict import ALLOW
+from lictor.hooks.record import allowing_rows
 from lictor.values import FrozenDict, freeze
 
 __all__ = ["Plan", "plan_points"]
@@ -21,13 +20,17 @@ class Plan(NamedTuple):
     """One point of one gate.
 
     bounds: everybody registered; indexes of records count along it.
-    calls: index and function of those asked at this point; the others count as having allowed.
+    every: all indexes.
+    calls: index and function of those asked at this point.
+    silent: indexes of the others, which count as having allowed.
     record: the record of an emission that everybody allowed; other records start from it.
     nobody: enforce mode and nobody registered, which denies every emission (§7).
     """
 
     bounds: tuple[Bound, ...]
+    every: tuple[int, ...]
     calls: tuple[tuple[int, Callable[[Context], Any]], ...]
+    silent: frozenset[int]
     record: FrozenDict
     nobody: bool
 
@@ -56,17 +59,22 @@ def plan_points(
         "timestamp": "",
         "decided_by": None,
         "composition": composition.to_wire(),
-        "verdicts": summaries(dict.fromkeys(range(len(bounds)), ALLOW), names),
+        "verdicts": allowing_rows(names),
         "interceptors_registered": len(bounds),
     }
     if composition.sequential:
         allowed["fold_truncated"] = False
-    return {
-        point: Plan(
-            bounds,
-            tuple((index, bound.call) for index, bound in enumerate(bounds) if point in bound.points),
-            freeze({**allowed, "interception_point": point}),
-            not bounds and mode == "enforce",
-        )
-        for point in POINTS
-    }
+    return {point: _plan(point, bounds, {**allowed, "interception_point": point}, mode) for point in POINTS}
+
+
+def _plan(point: str, bounds: tuple[Bound, ...], allowed: dict[str, Any], mode: str) -> Plan:
+    asked = tuple((index, bound.call) for index, bound in enumerate(bounds) if point in bound.points)
+    every = tuple(range(len(bounds)))
+    return Plan(
+        bounds=bounds,
+        every=every,
+        calls=asked,
+        silent=frozenset(every) - {index for index, _ in asked},
+        record=freeze(allowed),
+        nobody=not bounds and mode == "enforce",
+    )

@@ -29,13 +29,13 @@ def preimage(context: Context, compat: str | None = None) -> bytes:
     kind = type(value)
     try:
         if compat is None and (kind is FrozenDict or kind is FrozenList):
-            target: Any = Fragment(canonical_bytes(value))
+            target: Any = Fragment(value._canon or canonical_bytes(value))
         else:
             target = _piece(value, compat)
         data = _dumps(_LAYOUTS[context["interception_point"]](context, target, compat))
     except orjson.JSONEncodeError:
         raise _surrogate() from None
-    if len(data) > MAX_BYTES:
+    if data[MAX_BYTES:]:
         _check_size(len(data) - len(canonical_json(value)))
     return data
 
@@ -55,7 +55,7 @@ def _piece(value: Any, compat: str | None) -> Any:
     if kind in _SCALARS:
         return value
     if compat is None and (kind is FrozenDict or kind is FrozenList):
-        return Fragment(canonical_bytes(value))
+        return Fragment(value._canon or canonical_bytes(value))
     return Fragment(canonical_json(value, compat=compat))
 
 
@@ -117,7 +117,7 @@ def _field(context: Context, name: str, target: Any, compat: str | None) -> Any:
 def _agent_startup(context: Context, target: Any, compat: str | None) -> dict[str, Any]:
     return {
         "agent": context._head.agent,
-        "agent_init": _field(context, "agent_init", target, compat),
+        "agent_init": target if context._exact else _field(context, "agent_init", target, compat),
         "interception_point": "agent_startup",
         "sequence": context["sequence"],
         "session": context._head.session,
@@ -130,7 +130,7 @@ def _agent_startup(context: Context, target: Any, compat: str | None) -> dict[st
 def _input(context: Context, target: Any, compat: str | None) -> dict[str, Any]:
     return {
         "agent": context._head.agent,
-        "input": _field(context, "input", target, compat),
+        "input": target if context._exact else _field(context, "input", target, compat),
         "interception_point": "input",
         "sequence": context["sequence"],
         "session": context._head.session,
@@ -160,7 +160,7 @@ def _post_model_call(context: Context, target: Any, compat: str | None) -> dict[
         "agent": context._head.agent,
         "interception_point": "post_model_call",
         "model": {"id": context["model"]["id"]},
-        "response": _field(context, "response", target, compat),
+        "response": target if context._exact else _field(context, "response", target, compat),
         "sequence": context["sequence"],
         "session": context._head.session,
         "spec": context["spec"],
@@ -212,7 +212,7 @@ def _output(context: Context, target: Any, compat: str | None) -> dict[str, Any]
     return {
         "agent": context._head.agent,
         "interception_point": "output",
-        "output": _field(context, "output", target, compat),
+        "output": target if context._exact else _field(context, "output", target, compat),
         "sequence": context["sequence"],
         "session": context._head.session,
         "spec": context["spec"],
@@ -228,7 +228,7 @@ def _agent_shutdown(context: Context, target: Any, compat: str | None) -> dict[s
         "sequence": context["sequence"],
         "session": context._head.session,
         "spec": context["spec"],
-        "summary": _field(context, "summary", target, compat),
+        "summary": target if context._exact else _field(context, "summary", target, compat),
         "target": target,
         "timestamp": context["timestamp"],
     }

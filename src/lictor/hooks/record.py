@@ -8,12 +8,16 @@ from typing import Any, Final
 from lictor.hooks.compose import Outcome
 from lictor.hooks.context import Context
 from lictor.hooks.points import FIELDS
-from lictor.hooks.verdict import Verdict
-from lictor.values import MAX_SAFE_INTEGER, FrozenDict, freeze
+from lictor.hooks.verdict import Decision, Verdict, Warning
+from lictor.values import MAX_SAFE_INTEGER, FrozenDict, FrozenList, freeze, thaw
 
-__all__ = ["conclusion", "project", "public_path", "record_projection", "rejection", "summaries", "traced"]
+__all__ = ["allowing_rows", "conclusion", "project", "public_path", "record_projection", "rejection", "traced"]
+
+WORDS: Final = {decision: decision.value for decision in Decision}
 
 _MESSAGE_BYTES: Final = 256
+_HEIGHT: Final = 4  # levels of a record: verdict, evidence, pointers
+_EMPTY: Final[FrozenDict] = freeze({})
 _ELLIPSIS: Final = "…"
 _VOCABULARY: Final = frozenset(
     {"$", "spec", "interception_point", "timestamp", "sequence", "agent", "session", "target", "extensions"}
@@ -24,49 +28,69 @@ _VOCABULARY: Final = frozenset(
 
 
 def record_projection(verdict: Verdict) -> dict[str, Any]:
-    """Return the payload-free projection of a verdict.
+    """Return the payload-free projection of a verdict as a plain dict.
 
     The value of a transform and the members of an approval block are dropped, messages are cut to
     256 UTF-8 bytes; evidence, reasons and labels stay.
     """
-    wire = verdict.to_wire()
-    if "message" in wire:
-        wire["message"] = _cut(wire["message"])
-    for warning in wire.get("warnings", ()):
-        if "message" in warning:
-            warning["message"] = _cut(warning["message"])
-    if "approval" in wire:
-        wire["approval"] = {}
-    if "transform" in wire:
-        wire["transform"] = {"path": wire["transform"]["path"]}
-    return wire
+    projected: dict[str, Any] = thaw(project(verdict))
+    return projected
 
 
 def project(verdict: Verdict) -> FrozenDict:
-    """Return `record_projection(verdict)` frozen, as it goes on a record."""
-    frozen: FrozenDict = freeze(record_projection(verdict))
-    return frozen
+    """Return the payload-free projection of a verdict, as it goes on a record."""
+    members: dict[str, Any] = {"decision": WORDS[verdict.decision]}
+    if verdict.reason is not None:
+        members["reason"] = verdict.reason
+    if verdict.message is not None:
+        members["message"] = _cut(verdict.message)
+    if verdict.warnings:
+        members["warnings"] = freeze([_warning(warning) for warning in verdict.warnings])
+    if verdict.approval is not None:
+        members["approval"] = _EMPTY
+    if verdict.transform is not None:
+        members["transform"] = _sealed({"path": verdict.transform.path})
+    if verdict.evidence is not None:
+        members["evidence"] = freeze(verdict.evidence.to_wire())
+    if verdict.result_labels:
+        members["result_labels"] = freeze(list(verdict.result_labels))
+    return _sealed(members)
 
 
-def summaries(returned: Mapping[int, Verdict], names: Sequence[str]) -> Any:
-    """Return the per-interceptor summary: who was asked, by registration index, and what they said."""
-    rows = []
-    for index in sorted(returned):
-        verdict = returned[index]
-        row: dict[str, Any] = {"index": index, "decision": verdict.decision.value}
-        if verdict.reason is not None:
-            row["reason"] = verdict.reason
-        rows.append({**row, "name": names[index]})
-    return freeze(rows)
+def summaries(returned: Mapping[int, Verdict], rows: Sequence[FrozenDict]) -> FrozenList:
+    """Return the per-interceptor summary: who was asked, by registration index, and what they said.
+
+    `rows` are those of interceptors that allowed without a reason.
+    """
+    shown = FrozenList([_row(returned[index], rows[index]) for index in sorted(returned)])
+    shown._plain, shown._height, shown._canon = True, 2, None
+    return shown
+
+
+def _row(verdict: Verdict, row: FrozenDict) -> FrozenDict:
+    if verdict.decision is Decision.ALLOW and verdict.reason is None:
+        return row
+    decided = {"index": row["index"], "decision": WORDS[verdict.decision]}
+    if verdict.reason is not None:
+        decided["reason"] = verdict.reason
+    return _sealed({**decided, "name": row["name"]})
+
+
+def allowing_rows(names: Sequence[str]) -> FrozenList:
+    """Return the summary in which everybody of `names` allowed."""
+    rows: FrozenList = freeze([{"index": n, "decision": "allow", "name": name} for n, name in enumerate(names)])
+    return rows
+
+
+def _sealed(members: dict[str, Any]) -> FrozenDict:
+    """Freeze a part of a record without looking at it again: its values are frozen, and none is a float."""
+    sealed = FrozenDict(members)
+    sealed._plain, sealed._height, sealed._canon = True, _HEIGHT, None
+    return sealed
 
 
 def conclusion(
-    start: FrozenDict,
-    names: Sequence[str],
-    outcome: Outcome,
-    mode: str,
-    identities: tuple[str | None, str | None],
-    context: Context,
+    start: FrozenDict, outcome: Outcome, mode: str, identities: tuple[str | None, str | None], context: Context
 ) -> FrozenDict:
     """Return the record of an outcome; `start` is the one of an emission that everybody allowed."""
     members = {
@@ -79,7 +103,7 @@ def conclusion(
         "sequence": context["sequence"],
         "timestamp": context["timestamp"],
         "decided_by": outcome.decided_by,
-        "verdicts": summaries(outcome.returned, names),
+        "verdicts": summaries(outcome.returned, start["verdicts"]),
     }
     if "fold_truncated" in members:
         members["fold_truncated"] = outcome.fold_truncated
@@ -99,8 +123,8 @@ def rejection(start: FrozenDict, envelope: Mapping[str, Any], verdict: Verdict) 
         "session_id": _text(session.get("id")) or "" if isinstance(session, dict) else "",
         "sequence": sequence if type(sequence) is int and -1 <= sequence <= MAX_SAFE_INTEGER else -1,
         "timestamp": timestamp,
+        "verdicts": summaries({}, ()),  # nobody was asked; multi-verdict profiles require the member
     }
-    del members["verdicts"]
     if timestamp is None:
         del members["timestamp"]
     if "fold_truncated" in members:
@@ -108,13 +132,14 @@ def rejection(start: FrozenDict, envelope: Mapping[str, Any], verdict: Verdict) 
     return traced(members, envelope)
 
 
-def traced(members: Mapping[str, Any], fields: Mapping[str, Any]) -> FrozenDict:
+def traced(members: dict[str, Any], fields: Mapping[str, Any]) -> FrozenDict:
     """Return `members` as a record, with the W3C identifiers of the context's `trace` block (§4.5)."""
     trace = fields.get("trace")
-    kept = {key: _text(trace.get(key)) for key in ("trace_id", "span_id")} if isinstance(trace, dict) else {}
-    kept = {key: text for key, text in kept.items() if text is not None}
-    record: FrozenDict = freeze({**members, "trace": kept} if kept else dict(members))
-    return record
+    if isinstance(trace, dict):
+        kept = {key: _text(trace.get(key)) for key in ("trace_id", "span_id")}
+        kept = {key: text for key, text in kept.items() if text is not None}
+        members = {**members, "trace": _sealed(kept)} if kept else members
+    return _sealed(members)
 
 
 def public_path(path: str) -> str:
@@ -128,6 +153,13 @@ def public_path(path: str) -> str:
         if bracket:
             break
     return ".".join(kept) or "$"
+
+
+def _warning(warning: Warning) -> dict[str, Any]:
+    wire = warning.to_wire()
+    if warning.message is not None:
+        wire["message"] = _cut(warning.message)
+    return wire
 
 
 def _cut(message: str) -> str:

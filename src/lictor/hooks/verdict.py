@@ -19,6 +19,7 @@ __all__ = ["ALLOW", "Decision", "Evidence", "Transform", "Verdict", "Warning", "
 
 _EVIDENCE_BYTES: Final = 10_240  # §5.3, canonical JSON
 _NO_POINTERS: Final[FrozenDict] = freeze({})
+_set = object.__setattr__  # verdicts refuse the ordinary way
 
 
 class Decision(StrEnum):
@@ -46,7 +47,7 @@ class Transform:
         # Frozen here, so that nothing the policy does later changes it. What cannot be frozen is
         # kept and refused at the gate as `verdict_invalid`, which is the interceptor's own slot.
         with suppress(ValueDomainError):
-            object.__setattr__(self, "value", freeze(self.value))
+            _set(self, "value", freeze(self.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Evidence:
             isinstance(text, str) for item in pointers.items() for text in item
         ):
             raise VerdictInvalid("evidence.verification_pointers must map strings to strings")
-        object.__setattr__(self, "verification_pointers", freeze(dict(pointers)))
+        _set(self, "verification_pointers", freeze(dict(pointers)))
 
     def to_wire(self) -> dict[str, Any]:
         """Return the wire form; absent members are left out."""
@@ -123,6 +124,7 @@ class Verdict:
     """
 
     __slots__ = (
+        "_checked",
         "_transform",
         "approval",
         "control",
@@ -144,6 +146,7 @@ class Verdict:
     _transform: Transform | None
     evidence: Evidence | None
     result_labels: tuple[str, ...]
+    _checked: bool  # a gate has read it and found nothing wrong
     # Ours, never on the wire: "stop" or "retry" on a plain deny; for a stop, what it ends and how.
     control: str | None
     scope: str | None
@@ -162,19 +165,22 @@ class Verdict:
         evidence: Evidence | None = None,
         result_labels: Iterable[str] = (),
     ) -> None:
-        check_reason("reason", reason)
-        check_text("message", message)
-        _fill(
-            self,
-            decision=_decision(decision),
-            reason=reason,
-            message=message,
-            warnings=instances("warnings", warnings, Warning),
-            approval=None if approval is None else frozen_object("approval", approval),
-            _transform=transform,
-            evidence=evidence,
-            result_labels=instances("result_labels", result_labels, str),
-        )
+        if reason is not None:
+            check_reason("reason", reason)
+        if message is not None:
+            check_text("message", message)
+        _set(self, "decision", decision if type(decision) is Decision else _decision(decision))
+        _set(self, "reason", reason)
+        _set(self, "message", message)
+        _set(self, "warnings", instances("warnings", warnings, Warning) if warnings else ())
+        _set(self, "approval", None if approval is None else frozen_object("approval", approval))
+        _set(self, "_transform", transform)
+        _set(self, "evidence", evidence)
+        _set(self, "result_labels", instances("result_labels", result_labels, str) if result_labels else ())
+        _set(self, "control", None)
+        _set(self, "scope", None)
+        _set(self, "status", None)
+        _set(self, "_checked", False)
         self._check_together()
 
     def _check_together(self) -> None:
@@ -248,13 +254,12 @@ class Verdict:
         """
         if scope not in ("run", "member"):
             raise VerdictInvalid(f"scope {scope!r} is unknown; use 'run' or 'member'")
-        verdict = cls.deny(reason, message)
-        return _fill(verdict, control="stop", scope=scope, status=status)
+        return _made(cls.deny(reason, message), control="stop", scope=scope, status=status)
 
     @classmethod
     def retry(cls, reason: str | None = None, message: str | None = "") -> Verdict:
         """Refuse an `output` and send the agent back to improve it; a plain deny on the wire."""
-        return _fill(cls.deny(reason, message), control="retry")
+        return _made(cls.deny(reason, message), control="retry")
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -317,7 +322,7 @@ class Verdict:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Verdict):
             return NotImplemented
-        return all(getattr(self, slot) == getattr(other, slot) for slot in Verdict.__slots__)
+        return all(getattr(self, member) == getattr(other, member) for member in _STATE)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -336,37 +341,26 @@ class Verdict:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, ({slot: getattr(self, slot) for slot in Verdict.__slots__},)
+        return _restore, (tuple(getattr(self, member) for member in _STATE),)
 
 
-_DEFAULTS: Final[dict[str, Any]] = {
-    "reason": None,
-    "message": None,
-    "warnings": (),
-    "approval": None,
-    "_transform": None,
-    "evidence": None,
-    "result_labels": (),
-    "control": None,
-    "scope": None,
-    "status": None,
-}
 _MEMBERS: Final = ("decision", "reason", "message", "warnings", "approval", "transform", "evidence", "result_labels")
 _WARNING: Final = ("reason", "message")
 _EVIDENCE: Final = ("artefact", "verification_pointers")
+_STATE: Final = tuple(slot for slot in Verdict.__slots__ if slot != "_checked")
 
 
-def _fill(verdict: Verdict, **members: Any) -> Verdict:
-    """Set members of a verdict that nobody has seen yet; a first call also sets the defaults."""
-    if not hasattr(verdict, "decision"):
-        members = {**_DEFAULTS, **members}
-    for name, value in members.items():
-        object.__setattr__(verdict, name, value)
+def _made(verdict: Verdict, **members: Any) -> Verdict:
+    """Return a verdict like this one with other members, unchecked."""
+    return _restore(tuple(members.get(member, getattr(verdict, member)) for member in _STATE))
+
+
+def _restore(state: tuple[Any, ...]) -> Verdict:
+    verdict = object.__new__(Verdict)
+    for member, value in zip(_STATE, state, strict=True):
+        _set(verdict, member, value)
+    _set(verdict, "_checked", False)
     return verdict
-
-
-def _restore(members: dict[str, Any]) -> Verdict:
-    return _fill(object.__new__(Verdict), **members)
 
 
 def _make_transform(path: str, value: Any = None, reason: str | None = None) -> Verdict:
@@ -376,14 +370,9 @@ def _make_transform(path: str, value: Any = None, reason: str | None = None) -> 
 
 def host_error(reason: str, message: str | None = None, *, liftable: bool = False) -> Verdict:
     """Return the deny a host substitutes (§11); `message` holds type names, never content."""
-    return _restore(
-        {
-            "decision": Decision.DENY,
-            "reason": reason,
-            "message": message,
-            "approval": freeze({}) if liftable else None,
-        }
-    )
+    made = _made(_LIFTABLE if liftable else _PLAIN, reason=reason, message=message)
+    _set(made, "_checked", True)
+    return made
 
 
 def is_host_error(verdict: Verdict) -> bool:
@@ -395,8 +384,7 @@ def with_unions(verdict: Verdict, warnings: tuple[Warning, ...], labels: tuple[s
     """Return `verdict` as the combined one, carrying the unions of its emission (§7.3)."""
     if verdict.warnings == warnings and verdict.result_labels == labels:
         return verdict
-    members = {slot: getattr(verdict, slot) for slot in Verdict.__slots__}
-    return _restore({**members, "warnings": warnings, "result_labels": labels})
+    return _made(verdict, warnings=warnings, result_labels=labels)
 
 
 def read_verdict(value: object) -> Verdict:
@@ -414,20 +402,27 @@ def read_verdict(value: object) -> Verdict:
         if callable(to_wire) and not isinstance(value, type):
             return Verdict.from_wire(to_wire())
         raise VerdictInvalid(f"{type(value).__name__} is not a verdict; return ALLOW or a Verdict")
-    if value is ALLOW:
-        return value
+    if not value._checked:
+        _check_domain(value)
+        _set(value, "_checked", True)
+    return value
+
+
+def _check_domain(verdict: Verdict) -> None:
+    """Check what can only be seen in bytes: the JSON domain, lone surrogates, the size of evidence."""
     try:
-        if value._transform is not None:
-            canonical_json(value._transform.value)
-        orjson.dumps([value.reason, value.message, value.result_labels, [w.to_wire() for w in value.warnings]])
-        size = 0 if value.evidence is None else len(canonical_json(value.evidence.to_wire()))
+        orjson.dumps([verdict.reason, verdict.message, verdict.result_labels])
+        if verdict._transform is not None:
+            canonical_json(verdict._transform.value)
+        if verdict.warnings:
+            orjson.dumps([warning.to_wire() for warning in verdict.warnings])
+        size = 0 if verdict.evidence is None else len(canonical_json(verdict.evidence.to_wire()))
     except ValueDomainError as error:
         raise VerdictInvalid(f"a member is outside the JSON domain: {error.problem}") from None
     except orjson.JSONEncodeError:
         raise VerdictInvalid("a text holds a lone surrogate") from None
     if size > _EVIDENCE_BYTES:
         raise VerdictInvalid(f"evidence has {size} canonical bytes; {_EVIDENCE_BYTES} are allowed (§5.3)")
-    return value
 
 
 def _decision(value: object) -> Decision:
@@ -445,3 +440,5 @@ def _read_transform(wire: object) -> Transform:
 
 
 ALLOW: Final = Verdict(Decision.ALLOW)
+_PLAIN: Final = Verdict(Decision.DENY)
+_LIFTABLE: Final = Verdict(Decision.DENY, approval={})

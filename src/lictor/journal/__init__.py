@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from lictor.journal.entry import Entry, Positioned
-from lictor.journal.memory import MemoryLog, MemoryStore
-from lictor.journal.store import Log, Store
+from lictor.journal.log import Log
+from lictor.journal.memory import MemoryStore
+from lictor.journal.store import Store
 
-__all__ = ["Entry", "Log", "MemoryLog", "MemoryStore", "Positioned", "Store"]
+__all__ = ["Entry", "Log", "MemoryStore", "Positioned", "Store"]

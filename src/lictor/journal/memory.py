@@ -2,50 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lictor.journal.entry import Entry, Positioned
+from lictor.journal.log import Log
 
-__all__ = ["MemoryLog", "MemoryStore"]
-
-_entry = tuple.__new__  # one call for an entry: this is the hottest line of a run
+__all__ = ["MemoryStore"]
 
 
 class _Root:
-    """What the runs below one root share: their common order, and who watches it.
+    """What the runs below one root share: their logs, their common order, and who watches.
 
-    A root without children needs no order of its own: `order` is made with the first child.
+    A root without children needs no order of its own: it is made with the first child.
     """
 
-    __slots__ = ("callbacks", "order", "run_id")
+    __slots__ = ("callbacks", "logs", "order")
 
-    def __init__(self, run_id: str) -> None:
-        self.run_id = run_id
+    def __init__(self) -> None:
+        self.logs: dict[str, Log] = {}
         self.order: list[tuple[str, Entry]] | None = None
         self.callbacks: list[Callable[[], None]] = []
 
+    def listen(self) -> None:
+        """Let every log tell just whom it has to tell."""
+        for run_id, log in self.logs.items():
+            found: list[Callable[[Entry], None]] = []
+            if self.order is not None:
+                found.append(self._ordering(run_id, self.order))
+            found.extend(_telling(callback) for callback in self.callbacks)
+            log.listeners = tuple(found)
 
-class MemoryLog:
-    """The log of one run, for whoever writes it."""
+    @staticmethod
+    def _ordering(run_id: str, order: list[tuple[str, Entry]]) -> Callable[[Entry], None]:
+        return lambda entry: order.append((run_id, entry))
 
-    __slots__ = ("_entries", "_root", "_run_id")
 
-    def __init__(self, run_id: str, entries: list[Entry], root: _Root) -> None:
-        self._run_id = run_id
-        self._entries = entries
-        self._root = root
-
-    def append(self, kind: str, payload: Mapping[str, Any], at: float) -> Entry:
-        """Add one entry, here and in the order of the root; those who watch the root are told."""
-        entries, root = self._entries, self._root
-        entry: Entry = _entry(Entry, (len(entries), kind, payload, at))
-        entries.append(entry)
-        if root.order is not None:
-            root.order.append((self._run_id, entry))
-        for callback in root.callbacks:
-            callback()
-        return entry
+def _telling(callback: Callable[[], None]) -> Callable[[Entry], None]:
+    return lambda _: callback()
 
 
 class MemoryStore:
@@ -56,32 +50,40 @@ class MemoryStore:
     url = "memory:"
 
     def __init__(self) -> None:
-        self._logs: dict[str, list[Entry]] = {}
+        self._logs: dict[str, Log] = {}
         self._roots: dict[str, _Root] = {}
         self._tables: dict[str, dict[str, Any]] = {}
 
-    def log(self, run_id: str, root: str) -> MemoryLog:
+    def log(self, run_id: str, root: str) -> Log:
         """The log of `run_id`, to append to; empty when new."""
-        shared = self._root(root)
-        if run_id != root and shared.order is None:
-            shared.order = [(root, entry) for entry in self._logs.get(root, ())]
-        return MemoryLog(run_id, self._logs.setdefault(run_id, []), shared)
+        if run_id in self._logs:
+            return self._logs[run_id]
+        log = self._logs[run_id] = Log()
+        if run_id != root or root in self._roots:
+            shared = self._root(root)
+            if shared.order is None:
+                shared.order = [(root, entry) for entry in self.entries(root)]
+            shared.logs[run_id] = log
+            shared.listen()
+        return log
 
     def _root(self, root: str) -> _Root:
-        shared = self._roots.get(root)
-        if shared is None:
-            shared = self._roots[root] = _Root(root)
-        return shared
+        """What the runs below `root` share; made when there is a second one, or somebody watches."""
+        if root not in self._roots:
+            self._roots[root] = _Root()
+            if root in self._logs:
+                self._roots[root].logs[root] = self._logs[root]
+        return self._roots[root]
 
     def entries(self, run_id: str, after: int = -1) -> Sequence[Entry]:
         """The entries of one run with `seq > after`, in order."""
-        return self._logs.get(run_id, [])[after + 1 :]
+        return self._logs[run_id].entries[after + 1 :] if run_id in self._logs else ()
 
     def root_entries(self, root: str, after: int = 0) -> Sequence[Positioned]:
         """The entries of a root and all runs below it with `cursor > after`, in order."""
         shared = self._roots.get(root)
         if shared is None or shared.order is None:
-            return [Positioned(entry.seq + 1, root, entry) for entry in self._logs.get(root, [])[after:]]
+            return [Positioned(entry.seq + 1, root, entry) for entry in self.entries(root, after - 1)]
         return [Positioned(after + number, *item) for number, item in enumerate(shared.order[after:], 1)]
 
     def table(self, name: str) -> dict[str, Any]:
@@ -90,12 +92,14 @@ class MemoryStore:
 
     def watch(self, root: str, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` after each append below `root`; returns what undoes it."""
-        callbacks = self._root(root).callbacks
-        callbacks.append(callback)
+        shared = self._root(root)
+        shared.callbacks.append(callback)
+        shared.listen()
 
         def undo() -> None:
-            if callback in callbacks:
-                callbacks.remove(callback)
+            if callback in shared.callbacks:
+                shared.callbacks.remove(callback)
+                shared.listen()
 
         return undo
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from lictor.journal.entry import Entry, Positioned
+from lictor.journal.log import Log
 
-__all__ = ["Log", "Store"]
-
-
-class Log(Protocol):
-    """The log of one run, for its one writer."""
-
-    def append(self, kind: str, payload: Mapping[str, Any], at: float) -> Entry: ...
+__all__ = ["Store"]
 
 
 class Store(Protocol):

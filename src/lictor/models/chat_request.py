@@ -39,7 +39,7 @@ def chat_request(
     if settings.get("response_format") is not None:
         body["response_format"] = _response_format(settings["response_format"])
     body = {key: value for key, value in body.items() if value is not None}
-    body.update(model=model, messages=messages, stream=True)
+    body.update(model=model, messages=[_message(message) for message in messages], stream=True)
     if tools:
         body["tools"] = [_tool(tool) for tool in tools]
     cleaned: dict[str, Any] = _json(body, "request")
@@ -54,6 +54,15 @@ def timeout_of(settings: Mapping[str, Any]) -> float | None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
         raise ModelError("bad_request", f"settings['timeout'] is {seconds!r}: give seconds above 0, or None")
     return float(seconds)
+
+
+def _message(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Without the notes that the stored history keeps on its calls: some providers refuse unknown fields."""
+    calls = items(fields(message).get("tool_calls"))
+    if not any("note" in fields(call) for call in calls):
+        return message
+    kept = [{key: value for key, value in fields(call).items() if key != "note"} for call in calls]
+    return {**message, "tool_calls": kept}
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:

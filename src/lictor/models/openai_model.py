@@ -51,7 +51,7 @@ class OpenAIModel:
         self.name = name
         self._base_url = base_url
         self._api_key = api_key
-        self._prices = prices
+        self.prices = prices
         self._clients = Clients()
 
     def __repr__(self) -> str:
@@ -69,7 +69,7 @@ class OpenAIModel:
         """
         body = chat_request(self.name, messages, tools, settings)
         patience = _Patience(timeout_of(settings))
-        answer = Answer(self._prices)
+        answer = Answer(self.prices)
         async with aclosing(self._chunks(body, patience)) as chunks:
             async for chunk in chunks:
                 for event in answer.feed(chunk):

@@ -172,10 +172,8 @@ class ScriptedModel:
         self.requests: list[ModelRequest] = []
         self._script: list[Reply | Asked] = [entry if callable(entry) else _compiled(entry) for entry in entries]
 
-    @property
-    def keeps_timeout(self) -> bool:
-        """It bounds its own waiting by `settings["timeout"]`, so that the loop need not."""
-        return True
+    keeps_timeout = True
+    """It bounds its own waiting by `settings["timeout"]`, so that the loop need not."""
 
     def __repr__(self) -> str:
         return f"ScriptedModel(<{len(self._script)} entries>, id={self.id!r})"

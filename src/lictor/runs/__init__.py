@@ -6,7 +6,7 @@ from lictor.runs.driver import drive
 from lictor.runs.events import Ending, Event, events_of, follow
 from lictor.runs.ledger import DEFAULT_MAX_TOKENS, NOTHING, Budget, Ledger, Reservation
 from lictor.runs.live import LiveRun
-from lictor.runs.machine import DONE, PARKED, Command, Handlers, Machine
+from lictor.runs.machine import DONE, PARKED, Command, Handlers, Machine, Performer
 from lictor.runs.outcome import STATUSES, TERMINAL, Cause, RunResult, Status, Step, Trace
 from lictor.runs.usage import NO_USAGE, Usage
 from lictor.runs.user import User
@@ -30,6 +30,7 @@ __all__ = [
     "LiveRun",
     "Machine",
     "Reservation",
+    "Performer",
     "RunResult",
     "Status",
     "Step",

@@ -12,6 +12,8 @@ from lictor.runs.outcome import Cause
 
 __all__ = ["drive"]
 
+NONE: frozenset[str] = frozenset()
+
 
 async def drive(live: LiveRun[Any]) -> None:
     """Drive one stint of a run.
@@ -24,13 +26,14 @@ async def drive(live: LiveRun[Any]) -> None:
     cancelled: asyncio.CancelledError | None = None
     if live.woken:
         live.record("stint_started", {})
-    perform = live.handlers.perform
+    steps, session = live.handlers.steps, live.handlers.session
     while True:
         try:
             due = live.due
             if due and due[0] is due[-1] and not held:  # one command: no task, and no function call to find out
-                if not await perform(live, due[0]):
-                    held.add(due[0].key)
+                held |= NONE if await steps[due[0].kind](session, due[0]) else {due[0].key}
+            elif not due and live.finished:
+                break
             elif await _round(live, held):
                 break
         except asyncio.CancelledError as exc:
@@ -52,7 +55,7 @@ async def _round(live: LiveRun[Any], held: set[str]) -> bool:
         return live.finished or not await live.handlers.collect(live)
     if len(due) > 1:
         await Flights(live, held).together()
-    elif not await live.handlers.perform(live, due[0]):
+    elif not await live.handlers.steps[due[0].kind](live.handlers.session, due[0]):
         held.add(due[0].key)
     return False
 

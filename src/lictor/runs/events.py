@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -98,11 +98,10 @@ async def follow(store: Store, root: str, after: int, ending: Ending) -> AsyncIt
         while True:
             ended = ending.reached
             news.clear()
-            for item in store.root_entries(root, cursor):
-                cursor = item.cursor
-                _learn(paths, item)
-                for event in events_of(item, paths.get(item.run_id, ())) if cursor > after else ():
-                    yield event
+            items = store.root_entries(root, cursor)
+            cursor = items[-1].cursor if items else cursor
+            for event in _events(items, paths, after):
+                yield event
             if ended:
                 return
             if not ending.reached:
@@ -111,9 +110,13 @@ async def follow(store: Store, root: str, after: int, ending: Ending) -> AsyncIt
         undo()
 
 
-def _learn(paths: dict[str, tuple[Step, ...]], item: Positioned) -> None:
-    if item.entry.kind == "run_started":
-        paths[item.run_id] = tuple([Step(*step) for step in item.entry.payload["path"]])
+def _events(items: Sequence[Positioned], paths: dict[str, tuple[Step, ...]], after: int) -> Iterator[Event]:
+    """The events of some entries; learns the paths of runs as they start."""
+    for item in items:
+        if item.entry.kind == "run_started":
+            paths[item.run_id] = tuple([Step(*step) for step in item.entry.payload["path"]])
+        if item.cursor > after:
+            yield from events_of(item, paths.get(item.run_id, ()))
 
 
 def _verdict(payload: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class Flights:
         try:
             # A sibling that ran first in this turn of the loop may have ended the run.
             due = any(other.key == command.key for other in live.due)
-            if due and not await live.handlers.perform(live, command):
+            if due and not await live.handlers.steps[command.kind](live.handlers.session, command):
                 self._held.add(command.key)
         except SimulatedCrash:
             self._live.crash()

@@ -19,7 +19,8 @@ class Budget:
 
     Counting rules: the final answer counts, retries that reported usage count, refused calls do
     not. A model call is refused before it starts when its reservation (canonical bytes of the
-    request / 3 + `max_tokens`) does not fit, and settled with the real usage after it; the
+    request / 3 + `max_tokens`; in dollars at the model's prices, or as much as the dearest call so
+    far where no price is known) does not fit, and settled with the real usage after it; the
     overshoot is at most the error of the calls in flight.
 
     Arguments:
@@ -75,6 +76,7 @@ class Ledger:
         "_reserved_tokens",
         "budget",
         "children",
+        "dearest",
         "limited",
         "parent",
         "started",
@@ -86,9 +88,10 @@ class Ledger:
         self.budget = NO_BUDGET if budget is None else budget
         self.parent = parent
         self.limited: bool = self.budget.limited or (parent is not None and parent.limited)
-        self.started = clock.now()
+        self.started = clock.now() if self.limited else 0.0
         self.usage = NO_USAGE
         self.children = 0
+        self.dearest = 0.0
         self._reserved_tokens = 0
         self._reserved_cost = 0.0
 
@@ -144,6 +147,7 @@ class Ledger:
         """Give a reservation back and book what was really used."""
         if self.limited:
             self._shift(reserved, -1)
+            self.root.dearest = max(self.root.dearest, used.cost_usd)
         self.book(used)
 
     def book(self, used: Usage) -> None:

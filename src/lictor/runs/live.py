@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from lictor.journal import Store
+from lictor.journal import Entry, Store
 from lictor.runs.ledger import Ledger
 from lictor.runs.machine import Command, Handlers, Machine
 from lictor.runs.outcome import Cause, Step
@@ -16,6 +16,7 @@ from lictor.values import Clock
 __all__ = ["LiveRun"]
 
 S = TypeVar("S")
+_entry = tuple.__new__
 
 
 class LiveRun(Generic[S]):
@@ -27,9 +28,9 @@ class LiveRun(Generic[S]):
 
     __slots__ = (
         "_advance",
-        "_append",
         "_crashed",
         "_kinds",
+        "_log",
         "_now",
         "clock",
         "due",
@@ -74,7 +75,7 @@ class LiveRun(Generic[S]):
         self.interrupts = 0
         self.task: asyncio.Task[Any] | None = None
         self.wake: asyncio.Event | None = None
-        self._append = store.log(run_id, self.root).append
+        self._log = store.log(run_id, self.root)
         self._advance = machine.advance
         self._now = time.time if type(clock) is Clock else clock.now
         self._kinds = machine.kinds
@@ -87,11 +88,16 @@ class LiveRun(Generic[S]):
             if entry.kind in self._kinds:
                 self.state, self.due = self._advance(self.state, entry)
 
-    def record(self, kind: str, payload: Mapping[str, Any]) -> None:
-        """Append an entry and advance the machine. After a simulated crash nothing is written."""
+    def record(self, kind: str, payload: Mapping[str, Any], at: float | None = None) -> None:
+        """Append an entry (`Log.append`, spelt out) and advance the machine. After a simulated crash nothing is written."""
         if self._crashed:
             return
-        entry = self._append(kind, payload, self._now())
+        log = self._log
+        entry = _entry(Entry, (log.size, kind, payload, self._now() if at is None else at))
+        log.size += 1
+        log.entries.append(entry)
+        for listener in log.listeners:
+            listener(entry)
         if kind in self._kinds:
             self.state, self.due = self._advance(self.state, entry)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from lictor.journal import Entry
@@ -10,7 +10,7 @@ from lictor.journal import Entry
 if TYPE_CHECKING:
     from lictor.runs.live import LiveRun
 
-__all__ = ["DONE", "PARKED", "Command", "Handlers", "Machine"]
+__all__ = ["DONE", "PARKED", "Command", "Handlers", "Machine", "Performer"]
 
 DONE = True
 PARKED = False
@@ -50,12 +50,21 @@ class Machine(Protocol[S]):
         ...
 
 
-class Handlers(Protocol):
-    """Carries out commands; records what came of them through `live.record`."""
+Performer = Callable[[Any, Command], Awaitable[bool]]
 
-    def perform(self, live: LiveRun[Any], command: Command) -> Awaitable[bool]:
-        """DONE when the command is no longer due, PARKED when it has to wait for somebody."""
-        ...
+
+class Handlers(Protocol):
+    """Carries out commands; records what came of them through `live.record`.
+
+    `steps` has a coroutine function for each kind of command; it is called with `session` and the
+    command, and gives DONE when the command is no longer due, PARKED when it has to wait for somebody.
+    """
+
+    @property
+    def steps(self) -> Mapping[str, Performer]: ...
+
+    @property
+    def session(self) -> Any: ...
 
     async def collect(self, live: LiveRun[Any]) -> bool:
         """Record decisions that were made meanwhile; True if there were any."""

@@ -17,7 +17,7 @@ class RunRow:
     """A root run: what it was started with, and how far it is.
 
     `status` is `queued`, `running`, `waiting`, `cancelling`, or terminal. `policy` is the
-    fingerprint it was started under. Everything is JSON.
+    fingerprint it was started under, `driver` the Runtime that drives it now. Everything is JSON.
     """
 
     run_id: str
@@ -33,6 +33,7 @@ class RunRow:
     limits: Mapping[str, Any] = field(default_factory=dict)
     approval_deadline: float | None = None
     policy: str | None = None
+    driver: str | None = None
     messages: tuple[Mapping[str, Any], ...] = ()
     numbered: int = 0
     positions: Mapping[str, int] = field(default_factory=dict)

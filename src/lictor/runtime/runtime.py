@@ -39,7 +39,8 @@ class Runtime:
         watchers: see every run; told what happens, without power over it.
         definitions: name -> Agent, for runs that another Runtime started.
         deps: the default of `start(deps=)`.
-        models: name of an agent -> ChatModel, instead of the one it defines (tests, staging).
+        models: name of an agent -> ChatModel, instead of the one it defines (tests, staging). Looked
+            into at each call, so that more may be added later.
         clock: the time.
         drive: False only reads and writes commands.
         grace: seconds that leaving waits for stints before it cancels them.
@@ -69,11 +70,12 @@ class Runtime:
         self.docket = Docket(self.store, self.clock, self._decided)
         self.commands = Commands(self)
         self.grace = grace
-        self._definitions = Definitions(governance, interceptors, deps, dict(models), watchers)
+        self._definitions = Definitions(governance, interceptors, deps, models, watchers)
         self._rows: dict[str, RunRow] = self.store.table("run")
         self._keys: dict[str, str] = self.store.table("run_key")
         self._conversations = Conversations(self.store)
         self._live: dict[str, Session] = {}
+        self._name = new_id("driver")
         self._bells = Bells()
         self._drives = drive
         self._engine = LocalEngine(self.clock, self.docket, self._stint)
@@ -175,6 +177,8 @@ class Runtime:
             raise DefinitionNotFound(f"run {run_id} is one of {row.definition!r}; pass it in Runtime(definitions=…)")
         if interceptors or run_id not in self._definitions.given:
             self._definitions.give(run_id, interceptors)
+        if row.driver not in (None, self._name):
+            raise NotResumable(f"run {run_id} is driven by another Runtime; wait for its result there")
         session = self._session(row)
         if row.policy is not None and session.plan.policy != row.policy:
             if not accept_policy_change:
@@ -246,10 +250,10 @@ class Runtime:
         if row.status in TERMINAL:
             return
         session = self._live.get(run_id)
+        self._rows[run_id] = replace(row, status="cancelling")
         if session is not None:
             session.live.interrupt(cause)
             return
-        self._rows[run_id] = replace(row, status="cancelling")
         for request in await self.docket.pending(run=run_id, limit=10_000):
             self.docket.withdraw(request.run_id)
         self.store.log(run_id, run_id).append("cause", cause.json(), self.clock.now())
@@ -265,17 +269,18 @@ class Runtime:
     async def _stint(self, run_id: str) -> None:
         """Drive a root from wake to park or end, then settle its row and its conversation."""
         row = self.row(run_id)
-        if row.status in TERMINAL or row.definition not in self._definitions:
+        if row.status in TERMINAL or row.definition not in self._definitions or row.driver not in (None, self._name):
             return
         session = self._session(row)
-        if row.policy is not None and session.plan.policy != row.policy:
+        ending = session.live.state.cause is not None
+        if row.policy is not None and session.plan.policy != row.policy and not ending:
             text = "the policy changed; resume with accept_policy_change=True, or with the interceptors of the start"
             session.live.record("note", {"text": text})
             self._rows[run_id] = replace(row, status="waiting")
             return
         self._live[run_id] = session
         session.live.task = asyncio.current_task()
-        self._rows[run_id] = replace(row, status="running")
+        self._rows[run_id] = replace(row, status="running", driver=self._name)
         try:
             await watched(session.live, session.options.watchers, drive)
         finally:
@@ -283,9 +288,10 @@ class Runtime:
             self._settle(run_id, session)
 
     def _settle(self, run_id: str, session: Session) -> None:
+        row, state = replace(self.row(run_id), driver=None), session.live.state
         if session.live.crashed:
+            self._rows[run_id] = row
             return
-        row, state = self.row(run_id), session.live.state
         if state.phase in ("loop", "again") or (state.finished and not (state.cause and state.cause.resumable)):
             row = replace(row, task=None)  # its verdict was given: from here on only what `input` let through is kept
         if not state.finished:

@@ -27,6 +27,7 @@ class _Call:
     running: bool = False
     lost: bool = False  # started by a driver that died
     retried: bool = False
+    answered: bool = False  # somebody gave the result instead
     ended: bool = False
 
     def __str__(self) -> str:
@@ -58,8 +59,9 @@ class _Walk:
             if handler is not None:
                 handler(payload)
         if log.finished:
-            open_calls = [call for call in self._calls.values() if call.running and not call.ended]
-            self.problems += [f"{call} started and never ended" for call in open_calls]
+            may_be_lost = bool(log.payloads("cause"))  # a run that ends answers what a dead driver left behind
+            left = [call for call in self._calls.values() if call.running or (call.lost and not may_be_lost)]
+            self.problems += [f"{call} started and never ended" for call in left if not (call.ended or call.answered)]
 
     def _say(self, problem: str) -> None:
         self.problems.append(problem)
@@ -115,6 +117,8 @@ class _Walk:
             self._say(f"{call} was denied and ran all the same")
         elif call.problem or (call.verdict is None and not self._permitted):
             self._say(f"{call} ran without having been judged")
+        elif call.answered:
+            self._say(f"{call} ran although somebody had given its result")
         elif call.running or call.ended:
             self._say(f"{call} was executed twice")
         elif call.lost and call.effect == "once" and not call.retried:
@@ -164,9 +168,9 @@ class _Walk:
             return
         if payload.get("kind") == "unknown_effect":
             call.retried = payload["verb"] == "retry"
-            call.ended = not call.retried
+            call.answered = not call.retried
         elif payload.get("kind") == "tool_call" and payload["verb"] == "respond":
-            call.ended = True
+            call.answered = True
 
     def _new_driver(self, payload: Mapping[str, Any]) -> None:
         """What ran without a result is lost with its driver, unless it waits (a child run, a held result)."""

@@ -15,7 +15,7 @@ from lictor.testing.callcheck import call_problems
 from lictor.testing.runlog import RunLog
 from lictor.testing.strict import message_problems
 
-__all__ = ["invariants", "problems_in", "usage_problems"]
+__all__ = ["ending_problems", "invariants", "problems_in", "usage_problems"]
 
 # A run that waits has calls without results; that is no fault until it ends.
 STILL_OPEN = "the end:"
@@ -43,20 +43,28 @@ async def invariants(of: Run | RunResult) -> None:
     Raises InvariantBroken, with a line for each broken promise.
     """
     if isinstance(of, Run):
-        logs, result = await _logs_of(of)
+        result = await _result_of(of)
+        logs = await _logs_of(of)
     elif isinstance(of, RunResult):
         logs, result = [RunLog(run_id=of.run_id, steps=of.trace.steps)], of
     else:
         raise DefinitionError(f"invariants() takes a Run or a RunResult, not {of!r}")
     found = [f"{log.name}: {problem}" for log in logs for problem in problems_in(log)]
-    found += _ending_problems(logs, result) + usage_problems(logs, result.usage)
+    found += ending_problems(logs, result) + usage_problems(logs, result.usage)
     if found:
         raise InvariantBroken(f"run {result.run_id} ({result.status}) breaks {len(found)} promises", found)
 
 
-async def _logs_of(run: Run) -> tuple[list[RunLog], RunResult]:
+async def _result_of(run: Run) -> RunResult:
+    try:
+        return await run.result()
+    except Exception as error:
+        what = f"run {run.id} is broken: its result cannot be built from its log"
+        raise InvariantBroken(what, [f"{type(error).__name__}: {error}"]) from error
+
+
+async def _logs_of(run: Run) -> list[RunLog]:
     """The logs of a run and of every run below it, the run first."""
-    result = await run.result()
     runtime = run._runtime
     requests = {request.id: request for request in await runtime.docket.requests(run=run.id)}
     steps: dict[str, list[tuple[str, Mapping[str, Any]]]] = {run.id: []}
@@ -66,7 +74,7 @@ async def _logs_of(run: Run) -> tuple[list[RunLog], RunResult]:
     return [
         RunLog(run_id=run_id, steps=entries, history=before if run_id == run.id else (), requests=requests)
         for run_id, entries in steps.items()
-    ], result
+    ]
 
 
 def problems_in(log: RunLog) -> list[str]:
@@ -144,7 +152,7 @@ def _model_problems(log: RunLog) -> list[str]:
     return [*problems, *(["a model call started and never ended"] if is_open and log.finished else [])]
 
 
-def _ending_problems(logs: Sequence[RunLog], result: RunResult) -> list[str]:
+def ending_problems(logs: Sequence[RunLog], result: RunResult) -> list[str]:
     """The outcome that is told is the one that is recorded, and it is the end of everything below."""
     root, *below = logs
     if result.status not in TERMINAL:

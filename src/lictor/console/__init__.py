@@ -1,0 +1,7 @@
+"""The command line: `lictor demo`, `lictor hooks`. Nothing heavy is imported before a command runs."""
+
+from __future__ import annotations
+
+from lictor.console.targets import agent_of, load_target
+
+__all__ = ["agent_of", "load_target"]

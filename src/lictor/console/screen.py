@@ -1,0 +1,222 @@
+"""How the demo looks: one line for each step, a panel for the question, a table for the record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.box import ROUNDED
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from lictor.console.demo import Answer
+from lictor.console.keyboard import read_line
+from lictor.docket import Request
+from lictor.runs import Event
+
+__all__ = ["Screen", "printable"]
+
+PARKED = "host_error:approval_unresolved"  # the run waits for a decision (§9); no failure
+COLOURS: Mapping[str, str] = {"deny": "red", "transform": "yellow"}
+WIDEST = 92  # columns of the question
+LABEL = 10  # columns for the kind of a step
+LONGEST = 400  # characters of a text that a line shows
+STYLES: Mapping[str, str] = {
+    "denied": "bold red",
+    "blocked": "bold red",
+    "masked": "bold yellow",
+    "changed": "bold yellow",
+    "asks you": "bold magenta",
+    "asks": "bold magenta",
+    "decided": "bold magenta",
+    "tool": "green",
+    "answer": "bold cyan",
+    "failed": "bold red",
+}
+PARTS: Mapping[str, str] = {
+    "input": "the task",
+    "pre_model_call": "the request to the model",
+    "post_model_call": "the model's response",
+    "pre_tool_call": "the arguments",
+    "post_tool_call": "the tool's result",
+    "output": "the answer",
+}
+VERBS: Mapping[str, str] = {
+    "approve": "run it once, with exactly these arguments",
+    "reject": "do not run it; the model is told, with your reason",
+    "edit": "change arguments; policies judge them again before it runs",
+}
+KEYS: Mapping[str, str] = {verb[0]: verb for verb in VERBS}
+
+
+class Screen:
+    """Shows a run as it goes on, and asks about requests.
+
+    Arguments:
+        console: where to; without a terminal it writes plain text.
+        person: who answers at this terminal, `os:ana`; None when nobody is there to ask.
+        why: what to say when the demo answers itself.
+        slow: whether the model takes long enough to say that it is being asked.
+    """
+
+    def __init__(self, console: Console, *, person: str | None, why: str = "", slow: bool = False) -> None:
+        self.console = console
+        self.calls = 0
+        self._person = person
+        self._why = why
+        self._slow = slow
+        self._asked: dict[str, str] = {}
+
+    def line(self, label: str, text: str, *, dim: bool = False) -> None:
+        """One step: what kind, and what happened."""
+        told = Text(printable(text), "dim" if dim else "")
+        head = Text(label.ljust(LABEL), STYLES.get(label, "dim"))
+        for line in told.wrap(self.console, max(self.console.width - LABEL, 20)):
+            line.rstrip()
+            self.console.print(Text.assemble(head, line))
+            head = Text(" " * LABEL)
+
+    def intro(self, model: str, customer: str, task: str) -> None:
+        """What is about to be shown."""
+        self.console.print(Text.assemble(("Lictor demo", "bold"), f": a shop's clerk, with {model}"))
+        self.console.print()
+        self.line(customer, task)
+
+    # the run
+
+    def event(self, event: Event, detail: Mapping[str, Any]) -> None:
+        """Show an event, if it tells something."""
+        payload = event.payload
+        if event.kind == "model_started" and self._slow:
+            self.line("model", "is asked …", dim=True)
+        elif event.kind == "model_retry":
+            self.line("failed", f"the model call failed ({payload['error']})")
+        elif event.kind == "model_finished":
+            self._proposed(detail.get("calls", ()))
+        elif event.kind == "verdict":
+            self._verdict(payload, detail)
+        elif event.kind == "tool_finished":
+            self.line("tool", f"{payload['tool']}: {payload['content']}")
+        elif event.kind == "request_decided":
+            self.line("decided", f"{payload['verb']}, by {payload['decided_by']}")
+
+    def _proposed(self, calls: Sequence[Mapping[str, Any]]) -> None:
+        for call in calls:
+            self.calls += 1
+            arguments = ", ".join(f"{name}={value!r}" for name, value in (call.get("args") or {}).items())
+            self._asked[call["id"]] = f"{call['name']}({arguments})"
+            self.line("model", f"wants {self._asked[call['id']]}")
+
+    def _verdict(self, payload: Mapping[str, Any], detail: Mapping[str, Any]) -> None:
+        by, reason = payload["by"] or "the host", payload["reason"] or "no reason given"
+        if payload["decision"] == "transform":
+            part = PARTS.get(payload["point"], payload["point"])
+            self.line("masked" if reason == "masked" else "changed", f"by {by}: {part}, before anybody sees it")
+        if payload["decision"] != "deny" or reason == PARKED:  # then `ask` comes
+            return
+        if payload["point"] != "pre_tool_call":
+            self.line("blocked", f"{payload['point']}: {reason}, says {by}")
+            return
+        problem = detail.get("problem") or {}
+        self.line("denied", f"by {by}: {problem.get('message') or reason} It did not run.")
+
+    # the question
+
+    async def ask(self, request: Request) -> Answer:
+        """Show what is asked and wait for a, r or e; answer at once where nobody is there."""
+        self.line("asks" if self._person is None else "asks you", "the run waits until somebody decides", dim=True)
+        self.console.print(self._question(request))
+        if self._person is None:
+            self.console.print(Text(f"{self._why}, so the demo answers itself: approve", "bold"))
+            return Answer(verb="approve", by="service:demo")
+        while True:
+            line = await self._input("a, r or e, then Enter › ")
+            if line is None:
+                return Answer(verb="reject", by=self._person, feedback="Nobody answered.")
+            verb = KEYS.get(line.strip().lower()[:1])
+            if verb == "edit":
+                arguments = await self._edited(request)
+                if arguments is not None:
+                    return Answer(verb="edit", by=self._person, arguments=arguments)
+            elif verb == "reject":
+                why = await self._input("why? (the model reads it) › ")
+                return Answer(verb="reject", by=self._person, feedback=why or None)
+            elif verb is not None:
+                return Answer(verb=verb, by=self._person)
+
+    def refused(self, problem: str) -> None:
+        """Say why a decision was not taken."""
+        self.line("refused", problem)
+
+    def _question(self, request: Request) -> Panel:
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="dim", no_wrap=True)
+        grid.add_column(overflow="fold")
+        grid.add_row("who", f"the agent {request.requester}, for {request.user}")
+        grid.add_row("wants", Text(request.tool or request.kind, "bold"))
+        for name, value in (request.arguments or {}).items():
+            grid.add_row("", Text.assemble((f"{printable(name)} = ", "dim"), printable(json.dumps(value, ensure_ascii=False))))
+        for reason in request.reasons:
+            grid.add_row("why", f"{reason.reason}: {reason.message or reason.name}")
+        grid.add_row("bound to", f"{request.digest[:19]}… (tool, arguments, call and policy)")
+        grid.add_row()
+        for verb, meaning in VERBS.items():
+            if verb in request.verbs:
+                grid.add_row(Text(f"{verb[0]}  {verb}", "bold not dim"), meaning)
+        width = min(self.console.width, WIDEST)
+        return Panel(grid, title="an approval", title_align="left", box=ROUNDED, padding=(0, 1), width=width)
+
+    async def _input(self, prompt: str) -> str | None:
+        self.console.print(Text(prompt, "bold"), end="")
+        return await read_line()
+
+    async def _edited(self, request: Request) -> Mapping[str, Any] | None:
+        """The arguments with the changes somebody types as `name=value`; None for no change."""
+        arguments = dict(request.arguments or {})
+        line = await self._input("name=value, for example " + _example(arguments) + " › ")
+        changes = dict(part.partition("=")[::2] for part in (line or "").split() if "=" in part)
+        if not changes:
+            self.line("refused", "no change was given")
+            return None
+        return {**arguments, **{name: _value(text) for name, text in changes.items()}}
+
+    # the end
+
+    def records(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """The audit record: one row for each judgement, and what to know about the rows."""
+        table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+        for name in ("#", "point", "decision", "reason", "by", "identity"):
+            table.add_column(name, justify="right" if name == "#" else "left", no_wrap=True)
+        for record in records:
+            verdict = record["verdict"]
+            colour = "magenta" if verdict.get("reason") == PARKED else COLOURS.get(verdict["decision"], "")
+            slots = {slot["index"]: slot["name"] for slot in record.get("verdicts") or ()}
+            decider = str(slots.get(record["decided_by"], "")).rpartition("/")[2]
+            identity = str(record.get("input_identity") or "").removeprefix("sha256:")[:8]
+            cells = (record["interception_point"], verdict["decision"], verdict.get("reason", ""), decider, identity)
+            table.add_row(str(record["sequence"]), *cells, style=colour)
+        self.console.print(table)
+        waits = [str(record["sequence"]) for record in records if record["verdict"].get("reason") == PARKED]
+        aside = f" (in {', '.join(waits)} the run waited)" if waits else ""
+        self.line("record", f"{len(records)} judgements{aside}, hashes instead of content")
+
+
+def printable(text: str) -> str:
+    """`text` without what could move a terminal's cursor, and not longer than a few lines."""
+    clean = "".join(sign if sign.isprintable() or sign == "\n" else "�" for sign in text)
+    return clean if len(clean) <= LONGEST else f"{clean[:LONGEST]} … ({len(clean)} characters)"
+
+
+def _example(arguments: Mapping[str, Any]) -> str:
+    name, value = next(reversed(arguments.items()), ("amount", 1))
+    return f"{name}={json.dumps(value)}"
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,109 @@
+"""What a run costs in function calls: unlike time, the same on any machine. Limits, and that shapes hold."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BENCHMARKS = ROOT / "benchmarks"
+MOST_CALLS = 500
+MOST_GROWTH = 1.2
+MOST_FOR_STREAM = 1.5
+WORKLOADS = ("W0", "W1", "W2", "W4", "W7")
+
+pytestmark = pytest.mark.skipif(not BENCHMARKS.is_dir(), reason="the benchmarks are not part of this copy")
+
+
+@cache
+def calls(contender: str) -> dict[str, float]:
+    """Function calls of a run of each workload, counted by the benchmark's own worker.
+
+    In a process of its own: what pytest and other tests hang into this one would be counted too. The
+    worker checks the shape of a run (model calls, tool calls, points, the rewritten argument) first.
+    """
+    asked = [{"ask": what, "workload": name} for name in WORKLOADS for what in ("check", "calls")]
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "_worker.py"), contender],
+        input="\n".join(map(json.dumps, asked)),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        timeout=60,
+        check=True,
+    )
+    hello, *answers = map(json.loads, done.stdout.splitlines())
+    assert hello.get("name") == contender, hello
+    wrong = [answer["error"] for answer in answers if "error" in answer]
+    assert wrong == []
+    return {name: answers[2 * place + 1]["calls"] for place, name in enumerate(WORKLOADS)}
+
+
+def test_governed_run_is_cheap() -> None:
+    """A run with one tool call and a policy at all eight points makes at most 500 function calls."""
+    assert calls("lictor-governed")["W1"] <= MOST_CALLS
+
+
+@pytest.mark.parametrize("contender", ["lictor", "lictor-governed"])
+def test_steps_do_not_get_dearer(contender: str) -> None:
+    """Each further tool step costs at most 1.2 times the first: nothing is done again for old messages."""
+    counted = calls(contender)
+    first = counted["W1"] - counted["W0"]  # what a tool call adds to a run without one: it and a model call
+    marginal = (counted["W2"] - counted["W1"]) / 19
+    assert marginal / first <= MOST_GROWTH
+
+
+@pytest.mark.parametrize("contender", ["lictor", "lictor-governed"])
+def test_streaming_is_the_same_loop(contender: str) -> None:
+    """A streamed run makes at most 1.5 times the calls of the plain one."""
+    counted = calls(contender)
+    assert counted["W7"] / counted["W1"] <= MOST_FOR_STREAM
+
+
+def test_benchmark_checks_shapes() -> None:
+    """A run that does something else than its workload says is refused, not timed."""
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        import _workloads
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+    tally = _workloads.Tally()
+    contender = _workloads.Contender(name="wrong", versions={}, workloads={})
+    tally.models, tally.tools, tally.first = 2, 1, 20
+    with pytest.raises(_workloads.ShapeError, match="first is 20, not 19"):
+        _workloads.check_shape("W1", contender, tally, _workloads.FINAL)
+
+
+def test_benchmark_runs_without_its_peer() -> None:
+    """`agent.py --json` prints one object; a peer that is not there is named with how to install it."""
+    environment: dict[str, Any] = {name: value for name, value in os.environ.items() if name != "LICTOR_BENCH_PEER"}
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(BENCHMARKS / "agent.py"),
+            "--json",
+            "--rounds",
+            "1",
+            "--batch-ms",
+            "1",
+            "--workloads",
+            "W4",
+        ],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=60,
+        check=True,
+    )
+    report = json.loads(done.stdout)
+    assert set(report["workloads"]["W4"]) == {"floor", "lictor", "lictor-governed"}
+    assert set(report["missing"]) == {"agent-framework", "agent-framework-hooks"}
+    assert any("requirements-agent-framework.txt" in line for line in report["install"])
+    assert [goal["met"] for goal in report["goals"]] == [None] * 4

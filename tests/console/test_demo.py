@@ -1,0 +1,359 @@
+"""`lictor demo`: what it shows, what it asks, and how it ends."""
+
+import asyncio
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lictor.console.demo import Answer, clerk, run_demo
+from lictor.console.screen import printable
+from lictor.console.silence import Silence
+from lictor.errors import LictorError
+from lictor.testing import ScriptedModel, call, invariants, say
+
+SRC = Path(__file__).parents[2] / "src"
+COMMAND = [sys.executable, "-c", "from lictor.console.cli import main; main()", "demo"]
+CARD = "4111 1111 1111 1111"
+
+
+def environ(**more):
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "LICTOR_", "NO_COLOR"))}
+    return clean | {"PYTHONPATH": str(SRC), "COLUMNS": "80", "LINES": "24", "TERM": "xterm-256color"} | more
+
+
+def demo(*options, stdin=subprocess.DEVNULL, **more):
+    """Run the demo without a terminal; gives exit code, stdout, stderr."""
+    done = subprocess.run(
+        [*COMMAND, *options], env=environ(**more), stdin=stdin, capture_output=True, text=True, timeout=60
+    )
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout, done.stderr
+
+
+class Terminal:
+    """The demo at a pseudo terminal."""
+
+    def __init__(self, *options, **more):
+        self._own, other = pty.openpty()
+        command = [*COMMAND, *options]
+        self.process = subprocess.Popen(
+            command, env=environ(**more), stdin=other, stdout=other, stderr=other, start_new_session=True
+        )
+        os.close(other)
+        self.printed = ""
+
+    def until(self, text):
+        """Read until `text` is on the screen."""
+        deadline = time.monotonic() + 30
+        while text not in self.printed:
+            assert time.monotonic() < deadline, self.printed
+            try:
+                data = os.read(self._own, 4096)
+            except OSError:
+                data = b""
+            assert data, f"the demo ended without {text!r}: {self.printed}"
+            self.printed += data.decode(errors="replace")
+        return self
+
+    def type(self, text):
+        """Type a line."""
+        os.write(self._own, f"{text}\n".encode())
+        return self
+
+    def end(self):
+        """Everything it printed, and its exit code."""
+        while True:
+            try:
+                data = os.read(self._own, 4096)
+            except OSError:
+                break
+            if not data:
+                break
+            self.printed += data.decode(errors="replace")
+        os.close(self._own)
+        return self.process.wait(30), re.sub(r"\x1b\[[0-9;]*m", "", self.printed).replace("\r\n", "\n")
+
+
+# ---- without a terminal -----------------------------------------------------------------------
+
+
+def test_without_a_terminal_it_answers_itself_and_says_so():
+    """Every part is shown as plain text, in its order, and the exit code is 0."""
+    code, printed, told = demo()
+    assert (code, told) == (0, "")
+    parts = [
+        "scripted model (no key, no network)",
+        "lookup_order(order_id=7)",
+        "denied    by agent:clerk/own-orders: Not this customer's order. It did not run.",
+        "lookup_order(order_id=42)",
+        "masked    by agent:clerk/mask-card",
+        "**** 1111",
+        "refund(order_id=42, amount=30.0)",
+        "an approval",
+        "requires_approval",
+        "there is no terminal to ask in, so the demo answers itself: approve",
+        "decided   approve, by service:demo",
+        "refund: 30.00 paid back for order 42",
+        "answer    Done: 30.00 paid back for order 42.",
+        "pre_tool_call   deny      not_your_order",
+        "post_tool_call  transform masked",
+        "host_error:approval_unresolved",
+        "record    18 judgements",
+        "status    completed; what was really paid: 30.00 for order 42",
+    ]
+    places = [printed.find(part) for part in parts]
+    assert -1 not in places, parts[places.index(-1)]
+    assert places == sorted(places)
+    assert "\x1b" not in printed
+    assert CARD not in printed
+
+
+def test_it_fits_a_small_terminal():
+    """At 80 columns no line is cut or longer; what comes before the question fits 24 rows."""
+    lines = demo()[1].splitlines()
+    assert max(map(len, lines)) <= 80
+    [question] = [number for number, line in enumerate(lines) if "answers itself" in line]
+    assert question <= 23
+
+
+def test_as_json_it_prints_one_object():
+    """Status, answer, the decided requests, every record, and nothing else on stdout."""
+    code, printed, told = demo("--json")
+    shown = json.loads(printed)
+    assert (code, told) == (0, "")
+    assert (shown["status"], shown["model"], shown["paid"]) == ("completed", "scripted", ["30.00 for order 42"])
+    [request] = shown["requests"]
+    assert (request["tool"], request["arguments"]) == ("refund", {"order_id": 42, "amount": 30.0})
+    assert (request["verb"], request["status"], request["decided_by"]) == ("approve", "approved", "service:demo")
+    assert [record["sequence"] for record in shown["records"]] == list(range(18))
+    assert CARD not in printed
+
+
+def test_yes_approves_without_asking():
+    """`--yes` says that it was given."""
+    assert "--yes was given, so the demo answers itself: approve" in demo("--yes")[1]
+
+
+@pytest.mark.parametrize("closed", ["<&-", "<&- 2>&-", ">&-", "<&- >&- 2>&-", "</dev/null >/dev/null"])
+def test_closed_streams_do_not_matter(closed):
+    """With stdin, stdout or stderr closed it still ends with 0."""
+    line = " ".join(f"'{part}'" for part in COMMAND)
+    done = subprocess.run(["bash", "-c", f"{line} {closed}"], env=environ(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    """`lictor demo | head -1` prints no traceback."""
+    line = " ".join(f"'{part}'" for part in COMMAND)
+    done = subprocess.run(["bash", "-c", f"{line} | head -1"], env=environ(), capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("Lictor demo")
+    assert done.stderr == ""
+
+
+def test_a_terminal_without_these_characters_gets_others():
+    """An ASCII stdout loses the frames, not the run."""
+    code, printed, told = demo(PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert (code, told) == (0, "")
+    assert printed.isascii()
+    assert "status    completed" in printed
+
+
+# ---- at a terminal ----------------------------------------------------------------------------
+
+
+def test_a_person_approves():
+    """The question shows who, what and why; after `a` the refund runs, decided by that person."""
+    code, printed = Terminal().until("then Enter").type("a").end()
+    assert code == 0
+    for part in ("who", "the agent clerk, for ana", "order_id = 42", "amount = 30.0", "a  approve", "r  reject", "e  edit"):
+        assert part in printed
+    assert re.search(r"decided   approve, by os:\w+", printed)
+    assert "what was really paid: 30.00 for order 42" in printed
+
+
+def test_a_person_rejects_with_a_reason():
+    """After `r` and a reason nothing is paid, and the model is told why."""
+    screen = Terminal().until("then Enter").type("r").until("why?").type("It was late.")
+    code, printed = screen.end()
+    assert code == 0
+    assert "denied    by lictor/approval: It was late. It did not run." in printed
+    assert "I was not allowed to pay you back." in printed
+    assert "what was really paid: nothing" in printed
+
+
+def test_a_person_edits():
+    """After `e` the new amount is paid; an edit that does not fit is refused and asked again."""
+    screen = Terminal().until("then Enter").type("x").until("then Enter").type("e").until("name=value")
+    screen.type("amount=much").until("refused")
+    screen.printed = ""
+    screen.until("then Enter").type("e").until("name=value").type("").until("no change was given")
+    screen.printed = ""
+    screen.until("then Enter").type("E").until("name=value").type("amount=20")
+    code, printed = screen.end()
+    assert code == 0
+    assert "what was really paid: 20.00 for order 42" in printed
+
+
+def test_nobody_answers():
+    """The end of input at the question is a rejection."""
+    screen = Terminal().until("then Enter")
+    os.write(screen._own, b"\x04")
+    code, printed = screen.end()
+    assert code == 0
+    assert "Nobody answered." in printed
+    assert "what was really paid: nothing" in printed
+
+
+def test_ctrl_c_at_the_question_ends_it():
+    """Interrupted, it says so in one line, without a traceback, with 130."""
+    screen = Terminal().until("then Enter")
+    os.kill(screen.process.pid, signal.SIGINT)
+    code, printed = screen.end()
+    assert code == 130
+    assert "lictor: interrupted; nothing more was run" in printed
+    assert "Traceback" not in printed
+    assert "refund: " not in printed
+
+
+@pytest.mark.parametrize(("more", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)], ids=["plain", "NO_COLOR"])
+def test_colours_can_be_switched_off(more, coloured):
+    """With NO_COLOR a terminal gets no colour codes."""
+    screen = Terminal("--yes", **more)
+    screen.end()
+    assert bool(re.search(r"\x1b\[[0-9;]*3[0-9]", screen.printed)) is coloured
+
+
+# ---- with a real model ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--model", "gpt-5"], "model 'gpt-5' has no known prefix: write one of openai:NAME"),
+        (["--model", "acme:x"], "model 'acme:x' has no known prefix"),
+        (["--model", "openai:"], "names no model"),
+        (["--base-url", "http://127.0.0.1:1/v1"], "add --model openai:NAME"),
+        (["--api-key", "k"], "add --model openai:NAME"),
+        (["--model", "openai:x", "--base-url", "127.0.0.1:1"], "must begin with http:// or https://"),
+        (["--model", "openai:x"], "needs a key: set OPENAI_API_KEY"),
+    ],
+)
+def test_a_model_that_cannot_be_meant_is_told_at_once(options, told):
+    """Wrong options end with 2 before anything runs."""
+    code, printed, error = demo(*options)
+    assert (code, printed) == (2, "")
+    assert error.count("\n") == 1
+    assert told in error
+
+
+def test_a_server_that_does_not_answer_is_named():
+    """Refused connections end with 1 and one line with the URL, as text and as JSON."""
+    options = ["--model", "openai:x", "--base-url", "http://127.0.0.1:9/v1"]
+    code, printed, told = demo(*options)
+    assert code == 1
+    assert told.startswith("lictor: http://127.0.0.1:9/v1 does not answer (connect): ")
+    assert told.count("\n") == 1
+    assert "status    failed" in printed
+    code, printed, told = demo(*options, "--json")
+    assert (code, json.loads(printed)["reason"]) == (1, "model_error:connect")
+
+
+async def test_ctrl_c_during_a_model_call_ends_it():
+    """A request that hangs is dropped, with one line and 130."""
+    asked = asyncio.Event()
+
+    async def hang(reader, writer):
+        asked.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(hang, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        options = ["--model", "openai:x", "--base-url", f"http://{host}:{port}/v1"]
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND, *options, env=environ(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        await asked.wait()
+        process.send_signal(signal.SIGINT)
+        _, told = await process.communicate()
+    assert process.returncode == 130
+    assert told.decode().strip() == "lictor: interrupted; nothing more was run"
+
+
+# ---- the code behind it -----------------------------------------------------------------------
+
+
+async def test_a_model_that_calls_no_tool_comes_to_an_end():
+    """An answer without calls is an answer; the run has one status and keeps every promise."""
+    outcome = await run_demo(Silence(), ScriptedModel([say("I do not know.")]))
+    assert (outcome.result.status, outcome.result.answer, outcome.paid) == ("completed", "I do not know.", [])
+    await invariants(outcome.result)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [[call("lookup_order", order_id=7), call("lookup_order", order_id="?"), call("nosuch")], say("sorry")],
+        [call("refund", order_id=7, amount=1.0), call("refund", order_id=7, amount=1.0)] * 2,
+        [call("lookup_order", order_id=42)] * 9,
+        [[call("refund", order_id=42, amount=1.0), call("refund", order_id=42, amount=2.0)], say("both")],
+        [say("cut", finish="length")] * 3,
+    ],
+    ids=["mixed", "stubborn", "endless", "two_requests", "cut"],
+)
+async def test_whatever_a_model_does_there_is_one_status(script):
+    """Wrong calls, repeated ones, too many and cut answers end the run by its own rules, and can all be shown."""
+    outcome = await run_demo(Silence(), ScriptedModel(script))
+    assert outcome.result.status in ("completed", "stopped", "exhausted", "failed")
+    await invariants(outcome.result)
+
+
+async def test_a_decision_that_is_refused_is_asked_again():
+    """An edit that does not fit comes back as a problem, and the next answer counts."""
+
+    class Hasty(Silence):
+        problems: list[str] = []  # noqa: RUF012 - one test, one list
+
+        async def ask(self, request):
+            amount = {"amount": 5.0} if self.problems else {"amount": "much"}
+            return Answer(verb="edit", by="human:ana", arguments={"order_id": 42, **amount})
+
+        def refused(self, problem):
+            self.problems.append(problem)
+
+    outcome = await run_demo(Hasty())
+    assert outcome.paid == ["5.00 for order 42"]
+    assert "amount" in Hasty.problems[0]
+
+
+async def test_a_silent_audience_does_not_go_round_in_circles():
+    """Where nobody could change the answer a refusal is an error."""
+    with pytest.raises(LictorError, match="no"):
+        Silence().refused("no")
+
+
+async def test_the_demo_can_be_run_twice():
+    """Nothing of one run is left for the next."""
+    first, second = await run_demo(Silence()), await run_demo(Silence())
+    assert first.paid == second.paid == ["30.00 for order 42"]
+    assert first.result.answer == second.result.answer
+
+
+def test_the_clerk_of_the_demo_is_an_agent_to_look_at():
+    """`lictor hooks lictor.console.demo:clerk` works on it."""
+    assert clerk.name == "clerk"
+
+
+def test_what_a_model_says_cannot_move_the_cursor():
+    """Control characters are shown as one sign, long texts are cut with their length."""
+    assert printable("a\x1b[2Jb\x07\rc\nd") == "a�[2Jb��c\nd"
+    assert printable("x" * 1000).endswith("… (1000 characters)")
