@@ -29,7 +29,9 @@ def section(name: str, command: object) -> str:
     usage = " ".join(f"[{shown(each)}]" if is_option(each) else shown(each) for each in command.params)
     rows = [f"| `{shown(each)}` | {each.help} |" for each in command.params]
     text = "\n\n".join(" ".join(part.split()) for part in dedent(command.help).split("\n\n"))
-    return "\n".join([f"## lictor {name}", "", text, "", f"    lictor {name} {usage}", "", "| | |", "|---|---|", *rows, ""])
+    return "\n".join(
+        [f"## lictor {name}", "", text, "", f"    lictor {name} {usage}", "", "| | |", "|---|---|", *rows, ""]
+    )
 
 
 def is_option(parameter: object) -> bool:

@@ -25,14 +25,15 @@ CARD = "4111 1111 1111 1111"
 
 
 def environ(**more):
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "LICTOR_", "NO_COLOR"))}
+    foreign = ("OPENAI_", "LICTOR_", "NO_COLOR")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return clean | {"PYTHONPATH": str(SRC), "COLUMNS": "80", "LINES": "24", "TERM": "xterm-256color"} | more
 
 
 def demo(*options, stdin=subprocess.DEVNULL, **more):
     """Run the demo without a terminal; gives exit code, stdout, stderr."""
     done = subprocess.run(
-        [*COMMAND, *options], env=environ(**more), stdin=stdin, capture_output=True, text=True, timeout=60
+        [*COMMAND, *options], env=environ(**more), stdin=stdin, check=False, capture_output=True, text=True, timeout=60
     )
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout, done.stderr
@@ -146,7 +147,9 @@ def test_yes_approves_without_asking():
 def test_closed_streams_do_not_matter(closed):
     """With stdin, stdout or stderr closed it still ends with 0."""
     line = " ".join(f"'{part}'" for part in COMMAND)
-    done = subprocess.run(["bash", "-c", f"{line} {closed}"], env=environ(), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["bash", "-c", f"{line} {closed}"], env=environ(), check=False, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
 
@@ -154,7 +157,9 @@ def test_closed_streams_do_not_matter(closed):
 def test_a_reader_that_goes_away_is_no_error():
     """`lictor demo | head -1` prints no traceback."""
     line = " ".join(f"'{part}'" for part in COMMAND)
-    done = subprocess.run(["bash", "-c", f"{line} | head -1"], env=environ(), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["bash", "-c", f"{line} | head -1"], env=environ(), check=False, capture_output=True, text=True, timeout=60
+    )
     assert done.stdout.startswith("Lictor demo")
     assert done.stderr == ""
 
@@ -174,8 +179,8 @@ def test_a_person_approves():
     """The question shows who, what and why; after `a` the refund runs, decided by that person."""
     code, printed = Terminal().until("then Enter").type("a").end()
     assert code == 0
-    for part in ("who", "the agent clerk, for ana", "order_id = 42", "amount = 30.0", "a  approve", "r  reject", "e  edit"):
-        assert part in printed
+    shown = ["who", "the agent clerk, for ana", "order_id = 42", "amount = 30.0", "a  approve", "r  reject", "e  edit"]
+    assert [part for part in shown if part not in printed] == []
     assert re.search(r"decided   approve, by os:\w+", printed)
     assert "what was really paid: 30.00 for order 42" in printed
 

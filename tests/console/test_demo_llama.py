@@ -31,6 +31,7 @@ def demo(base_url, *options):
         [*command, "--model", "openai:smollm2", "--base-url", base_url, *options],
         env=environ,
         stdin=subprocess.DEVNULL,
+        check=False,
         capture_output=True,
         text=True,
         timeout=280,

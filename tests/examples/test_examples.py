@@ -22,6 +22,7 @@ def test_the_tests_of_an_example_pass(example, tmp_path):
         [*command, *[option for plugin in plugins for option in ("-p", plugin)]],
         cwd=example,
         env=os.environ | {"PYTHONPATH": str(ROOT / "src"), "PYTEST_ADDOPTS": "", "PYTHONDONTWRITEBYTECODE": "1"},
+        check=False,
         capture_output=True,
         text=True,
         timeout=120,

@@ -12,6 +12,7 @@ from lictor.hooks import (
     ContextBuilder,
     Decision,
     Gate,
+    IdentityProvider,
     Verdict,
     context_identity,
 )
@@ -190,6 +191,21 @@ async def test_the_redactor_decides_what_is_shown():
     assert request.target == emission.target == {"amount": 5, "to": "bob"}
 
 
+@pytest.mark.parametrize("target", ["***", None, 7, {"hidden": True}, []])
+async def test_a_redacted_target_may_have_any_shape(target):
+    """The target that is shown need not be its field's, nor look like one (§9)."""
+    desk = Desk(APPROVE)
+    gate = Gate([giving(ASK)], resolver=desk, redactor=lambda context: {**context, "target": target})
+    build = ContextBuilder(agent_id="a", session_id="s")
+    for context in (
+        build.pre_tool_call("c", "t", {}),
+        build.pre_model_call("m", [{"role": "user", "content": "x"}] * 20),
+    ):
+        desk.answers = [APPROVE]
+        assert (await gate.emit(context)).proceeds
+        assert desk.requests[-1].context["target"] == target
+
+
 @pytest.mark.parametrize("redact", [lambda context: None, lambda context: 1 / 0, lambda context: {"target": 1}])
 async def test_a_redactor_that_fails_fails_the_consultation(redact):
     """Without a context to show, nobody is asked and the deny stands (§9)."""
@@ -197,6 +213,31 @@ async def test_a_redactor_that_fails_fails_the_consultation(redact):
     emission = await Gate([giving(ASK)], resolver=desk, redactor=redact).emit(tool_call())
     assert emission.verdict.reason == "host_error:approval_resolver_failed"
     assert desk.requests == []
+
+
+async def test_a_context_without_identity_is_not_shown():
+    """A provider that fails on what would be shown fails the consultation closed (§10.1)."""
+
+    def provide(context):
+        return "id" if context["target"]["to"] == "bob" else None
+
+    def redact(context):
+        context["target"]["to"] = "***"
+        return context
+
+    desk = Desk(APPROVE)
+    gate = Gate([giving(ASK)], resolver=desk, redactor=redact, identity=IdentityProvider("mine", provide))
+    emission = await gate.emit(tool_call())
+    assert emission.verdict.reason == "host_error:context_invalid"
+    assert desk.requests == []
+
+
+async def test_a_provider_that_fails_after_the_fold_fails_closed():
+    """What was folded must have an identity too; the record then has the one before (§10.1)."""
+    provider = IdentityProvider("mine", lambda context: "id" if context["target"]["amount"] == 5 else None)
+    emission = await Gate([giving(Verdict.transform("$target.amount", 6))], identity=provider).emit(tool_call())
+    assert emission.verdict.reason == "host_error:context_invalid"
+    assert (emission.record["input_identity"], emission.record["enforced_identity"]) == ("id", None)
 
 
 async def test_unbound_approvals_echo_null():

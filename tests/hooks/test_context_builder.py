@@ -9,6 +9,7 @@ from lictor.errors import DefinitionError, ValueDomainError
 from lictor.hooks import ALLOW, POINTS, AgentContext, Context, ContextBuilder, Gate, interceptor
 from lictor.hooks.context import plain_copy, read_context
 from lictor.hooks.points import TARGETS
+from lictor.hooks.record import public_path
 from lictor.values import Clock, canonical_json, freeze, thaw
 
 ANSWER = {"content": "ok", "tool_calls": [{"id": "c1", "name": "t", "args": {"a": 1}}], "finish_reason": "stop"}
@@ -161,6 +162,8 @@ BAD_ENVELOPES = {
     "target of its own": {"target": {"a": 2}},
     "target true for one": {"target": {"a": True}},
     "no tool_call": {"tool_call": ...},
+    "tool_call of another type": {"tool_call": "t", "target": {"a": 1}},
+    "tool name of another type": {"tool_call": {"id": "c1", "name": 1, "args": {"a": 1}}},
     "tool_call without name": {"tool_call": {"id": "c1", "args": {"a": 1}}},
     "args of another type": {"tool_call": {"id": "c1", "name": "t", "args": []}, "target": []},
     "extensions of another type": {"extensions": []},
@@ -222,6 +225,21 @@ async def test_messages_of_invalid_contexts_hold_no_content():
     emission = await Gate([nothing]).emit(context)
     assert emission.record["verdict"]["message"] == "$.target: set is not a JSON type"
     assert "p4ssw0rd" not in json.dumps(emission.record)
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("$", "$"),
+        ("$.messages[3].content", "$.messages"),
+        ("$.response.tool_calls[0].args.p4ssw0rd", "$.response.tool_calls"),
+        ("$.p4ssw0rd.target", "$"),
+        ("p4ssw0rd", "$"),
+    ],
+)
+def test_paths_are_shown_as_far_as_the_contract_names_them(path, shown):
+    """Names that somebody else chose are content (§14)."""
+    assert public_path(path) == shown
 
 
 async def test_unknown_fields_of_an_invalid_context_do_not_reach_the_record():

@@ -225,18 +225,23 @@ def test_identities_are_the_sdk_core_s(made):
 
 
 TEXTS = st.text(max_size=8)
-LONG = st.lists(
-    st.tuples(st.sampled_from(["user", "assistant"]), st.one_of(TEXTS, TEXTS.map(lambda text: text * 3000))), max_size=8
-)
+TURNS = st.lists(st.tuples(st.sampled_from(["user", "assistant"]), TEXTS), max_size=6)
+FILLERS = [[freeze({"role": "user", "content": f"{n} " + "x" * size}) for n in range(20)] for size in (10, 3000)]
 
 
-@given(history=LONG, cut=st.integers(0, 8), more=LONG)
-def test_resuming_the_hash_of_a_history_changes_nothing(history, cut, more):
+def frozen(turns):
+    """Messages of a history."""
+    return [freeze({"role": role, "content": text}) for role, text in turns]
+
+
+@given(start=st.sampled_from([[], *FILLERS]), history=TURNS, cut=st.integers(0, 26), more=TURNS)
+def test_resuming_the_hash_of_a_history_changes_nothing(start, history, cut, more):
     """Whatever a session sent before, the identity of a call is that of its own messages."""
     build = ContextBuilder(agent_id="a", session_id="s")
-    first = [freeze({"role": role, "content": text}) for role, text in history]
-    second = first[:cut] + [freeze({"role": role, "content": text}) for role, text in more]
-    for messages in (first, second, first, second):
+    first = start + frozen(history)
+    second = first[:cut] + frozen(more)
+    longer = second + frozen(history)
+    for messages in (first, second, longer, first, longer, longer):
         made = build.pre_model_call("m", messages)
         assert context_identity(made) == context_identity(thaw(made))
 
@@ -244,10 +249,32 @@ def test_resuming_the_hash_of_a_history_changes_nothing(history, cut, more):
 def test_equal_messages_that_are_not_the_same_bytes_are_not_confused():
     """True equals 1 in Python; a resumed hash goes by object, never by equality."""
     build = ContextBuilder(agent_id="a", session_id="s")
-    filler = freeze({"role": "user", "content": "x" * 40_000})
     for value in (1, True, 1.0, 1):
-        made = build.pre_model_call("m", [filler, {"role": "user", "content": value}])
+        made = build.pre_model_call("m", [*FILLERS[1], {"role": "user", "content": value}])
         assert context_identity(made) == context_identity(thaw(made))
+        longer = build.pre_model_call("m", [*FILLERS[1], {"role": "user", "content": value}, FILLERS[0][0]])
+        assert context_identity(longer) == context_identity(thaw(longer))
+
+
+async def test_a_lone_surrogate_in_a_long_history_is_found():
+    """The bytes of long histories are checked like those of short ones (§4.4)."""
+    build = ContextBuilder(agent_id="a", session_id="s")
+    made = build.pre_model_call("m", [*FILLERS[1], {"role": "user", "content": "\udead"}])
+    with pytest.raises(ValueDomainError, match="surrogate"):
+        context_identity(made)
+
+
+def test_a_builder_for_another_session_differs_in_the_session():
+    """`for_session` shares what is the agent's and starts a session of its own."""
+    first = ContextBuilder(agent_id="a", session_id="s", agent_name="A", extensions={"lictor": {"x": 1}})
+    first.output("x")
+    second = first.for_session("t").output("x")
+    plain = ContextBuilder(agent_id="a", session_id="t", agent_name="A", extensions={"lictor": {"x": 1}}).output("x")
+    assert {**second, "timestamp": 0} == {**plain, "timestamp": 0}
+    assert context_identity(second) == context_identity(thaw(second))
+    for session in ("", "\ud800"):
+        with pytest.raises(ValueDomainError):
+            first.for_session(session)
 
 
 @interceptor()
@@ -283,6 +310,25 @@ def test_provider_names_are_checked(name):
     """A provider cannot claim the reserved prefix or a name records could not carry (§10.1)."""
     with pytest.raises(DefinitionError):
         IdentityProvider(name, str)
+
+
+def test_providers_and_keys_are_checked():
+    """A provider needs a function, a keyed identity a key and a name for it."""
+    for make in (
+        lambda: IdentityProvider("mine", "sha256"),
+        lambda: keyed_identity("Key", b"k"),
+        lambda: keyed_identity("k1", "text"),
+        lambda: keyed_identity("k1", b""),
+    ):
+        with pytest.raises(DefinitionError):
+            make()
+
+
+async def test_a_gate_in_compat_mode_records_the_sdk_s_identity():
+    """`compat` decides about the bytes of floats in what a gate records, input and enforced."""
+    made = ContextBuilder(agent_id="a", session_id="s").pre_tool_call("c", "t", {"x": RFC_NUMBERS["f"]})
+    record = (await Gate([nothing], compat="agent-hooks-sdk").emit(made)).record
+    assert record["input_identity"] == context_identity(made, compat="agent-hooks-sdk") != context_identity(made)
 
 
 @pytest.mark.parametrize("options", [{"identity": "sha1"}, {"identity": str}, {"compat": "other"}])

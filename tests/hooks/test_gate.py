@@ -250,11 +250,12 @@ async def test_declared_interceptors_share_one_frozen_context():
 
 
 async def test_a_gate_without_interceptors_denies():
-    """In enforce mode an empty gate denies every emission; in evaluate_only it allows (§7)."""
+    """An empty gate denies every emission; in evaluate_only that is recorded and changes nothing (§7, §8)."""
     emission = await Gate([]).emit(tool_call())
     assert emission.verdict.reason == "host_error:no_interceptor"
     assert (emission.record["decided_by"], emission.record["interceptors_registered"]) == (None, 0)
-    assert (await Gate([], mode="evaluate_only").emit(tool_call())).verdict == ALLOW
+    evaluated = await Gate([], mode="evaluate_only").emit(tool_call())
+    assert (evaluated.verdict.reason, evaluated.proceeds) == ("host_error:no_interceptor", True)
 
 
 async def test_registration_can_be_undone():
@@ -372,14 +373,20 @@ async def test_a_transform_must_leave_a_valid_context(value):
 
 
 async def test_a_transform_beyond_the_limits_is_an_invalid_context():
-    """A folded target that is too deep or too big is `context_invalid` (§12.3)."""
+    """A folded target outside the domain, too deep or too big is `context_invalid` and unbound (§10.2, §12.3)."""
     deep = {}
     for _ in range(126):
         deep = {"a": deep}
-    for value in (deep, "a" * (6 * 1024 * 1024)):
-        emission = await Gate([giving(Verdict.transform("$target.x", value))]).emit(tool_call())
-        assert emission.verdict.reason == "host_error:context_invalid"
-        assert not emission.proceeds
+    for value in (deep, "a" * (6 * 1024 * 1024), 2**53, {1}, b"1", (1,), float("nan"), "\ud800", {"a": ["\ud800"]}):
+        for verdict in (
+            Verdict.transform("$target.x", value),
+            {"decision": "transform", "transform": {"path": "$target.x", "value": value}},
+        ):
+            emission = await Gate([giving(verdict)]).emit(tool_call())
+            assert emission.verdict.reason == "host_error:context_invalid"
+            assert not emission.proceeds
+            assert emission.record["enforced_identity"] is None
+            assert emission.record["input_identity"] is not None
 
 
 async def test_the_size_limit_counts_the_target_once():

@@ -163,7 +163,7 @@ def test_c_functions_and_odd_callables_are_taken():
         def __call__(self, *args, **kwargs):
             return Verdict.allow()
 
-    assert names(("", [Callable(), print, str.upper])) == ["callable", "print", "upper"]
+    assert names(("", [Callable(), print, str.upper, max])) == ["callable", "print", "upper", "max"]
 
 
 def test_an_object_may_choose_its_own_points():

@@ -181,9 +181,6 @@ def test_null_members_are_absent(member):
 
 
 OUTSIDE = {
-    "set in a transform": lambda: Verdict.transform("$target", {1}),
-    "set in a wire transform": lambda: {"decision": "transform", "transform": {"path": "$target", "value": {1}}},
-    "surrogate in a transform": lambda: Verdict.transform("$target", "\ud800"),
     "surrogate in a reason": lambda: Verdict.deny("\ud800"),
     "surrogate in a warning": lambda: Verdict.warn("w", "\ud800"),
     "surrogate in a label": lambda: Verdict(Decision.ALLOW, result_labels=["\ud800"]),

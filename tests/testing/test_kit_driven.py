@@ -310,3 +310,12 @@ async def test_an_error_in_a_scripted_function_reaches_the_run(runtime):
     runtime.script(clerk=[broken])
     result = await runtime.run_to_park(clerk(), "go")
     assert (result.status, result.reason) == ("failed", "model_error:server_error")
+
+
+@pytest.mark.parametrize("name", ["look up", "shop.look", "", "é" * 70])
+async def test_a_name_no_tool_can_have_leaves_a_history_that_providers_take(runtime, name):
+    """A model may make names up; the next request would be refused if the history held them as they are."""
+    runtime.script(clerk=[call(name, {}), say("sorry")])
+    result = await runtime.run_to_park(clerk(), "go")
+    assert (result.status, result.answer) == ("completed", "sorry")
+    assert "unknown_tool" in result.trace.messages[2]["content"]

@@ -64,7 +64,10 @@ def nothing_in(context):
     return Verdict.deny("nothing")
 
 
-def clerk(*script, name="clerk", interceptors=(only_order_42, Mask("card", points=["post_tool_call"])), **options):
+POLICIES = (only_order_42, Mask("card", points=["post_tool_call"]))
+
+
+def clerk(*script, name="clerk", interceptors=POLICIES, **options):
     """An agent with the tools above."""
     options.setdefault("tools", [look, pay, hang, abort])
     return Agent(name, model=ScriptedModel(script), interceptors=list(interceptors), **options)
@@ -165,9 +168,8 @@ async def test_a_run_ended_from_outside_keeps_every_promise(how, what):
         async for event in run.events(follow=True):
             if event.kind in ("tool_started", "request_opened"):
                 break
-        options = {"reason": "enough"} if how == "stop" and what == "pay" else {}
-        if how == "stop" and what == "pay":
-            await runtime.commands.stop(run.id, by="human:ana", **options)
+        if how == "stop" and what == "pay":  # a graceful stop would wait for a tool that hangs
+            await runtime.commands.stop(run.id, reason="enough", by="human:ana")
         else:
             await runtime.commands.cancel(run.id, by="human:ana")
         assert (await run.result(wait="end")).status in ("stopped", "cancelled")
@@ -348,6 +350,21 @@ def a_sequence_number_repeats(steps):
     steps.insert(index + 1, steps[index])
 
 
+def a_sequence_number_goes_back(steps):
+    first, second = at(steps, "verdict", 2), at(steps, "verdict", 3)
+    steps[first], steps[second] = steps[second], steps[first]
+
+
+def a_number_goes_back_over_a_stint(steps):
+    """The judgement before the wait and the one after it change places: both are of a tool's point."""
+    second = at(steps, "stint_started", 1)
+    before = max(i for i in range(second) if steps[i][0] == "verdict")
+    after = min(i for i in range(second, len(steps)) if steps[i][0] == "verdict")
+    (_, early), (_, late) = steps[before], steps[after]
+    swapped = [{**each, "record": {**each["record"], "sequence": n}} for each, n in ((early, 11), (late, 10))]
+    steps[before], steps[after] = [("verdict", each) for each in swapped]
+
+
 def there_are_two_outcomes(steps):
     steps.append(steps[-1])
 
@@ -407,7 +424,9 @@ FAULTS = [
     (a_call_has_two_results, "has two results"),
     (a_call_never_ended, r"call_1 \(look\) started and never ended"),
     (an_id_is_used_twice, "call_0 is used twice"),
-    (a_sequence_number_repeats, "record 3 comes after record 3"),
+    (a_sequence_number_repeats, "record 3 is there twice"),
+    (a_sequence_number_goes_back, "record 2 comes after record 3"),
+    (a_number_goes_back_over_a_stint, "record 10 comes after record 11"),
     (there_are_two_outcomes, "a second outcome"),
     (something_follows_the_outcome, "input was recorded after the outcome"),
     (a_model_call_never_ended, "a model call started and never ended"),

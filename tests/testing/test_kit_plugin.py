@@ -27,12 +27,15 @@ def run(tmp_path):
     """Run pytest over one file with this text; gives the exit code and what was printed."""
 
     def run(text, *options):
+        (tmp_path / "shop.py").write_text(AGENT)
         (tmp_path / "test_it.py").write_text(text)
         (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\nfilterwarnings = error\n")
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:lictor", "-p", "no:agent_hooks_ctk"]
+        plugins = ["no:cacheprovider", "no:agent_hooks_ctk", "no:lictor", "lictor.testing.plugin"]
+        command = [sys.executable, "-m", "pytest", *[option for plugin in plugins for option in ("-p", plugin)]]
         done = subprocess.run(
-            [*command, "-p", "lictor.testing.plugin", "-o", "console_output_style=classic", *options, "test_it.py"],
+            [*command, *options, "test_it.py"],
             cwd=tmp_path,
+            check=False,
             env=os.environ | {"PYTHONPATH": str(SRC), "PYTEST_ADDOPTS": "", "PYTEST_PLUGINS": ""},
             capture_output=True,
             text=True,
@@ -84,7 +87,9 @@ def test_sync():
 
 def test_the_fixture_checks_what_a_test_left_behind(run):
     """A broken promise fails the test that broke it, with the promise in the report; a failing test keeps its error."""
-    code, printed = run(AGENT + """
+    code, printed = run("""
+from shop import call, clerk, say
+
 async def test_breaks_a_promise(runtime):
     runtime.script(clerk=[say("done")])
     run = await runtime.start(clerk, "go")
@@ -117,7 +122,9 @@ async def test_keeps_them(runtime):
 
 def test_crash_points_do_not_leak_into_the_next_test(run):
     """What one test armed is disarmed when it is over, however it ends."""
-    code, printed = run(AGENT + """
+    code, printed = run("""
+from shop import call, clerk, say
+
 async def test_arms(runtime):
     runtime.crash_at("effect.before")
     raise ZeroDivisionError
@@ -154,7 +161,9 @@ def test_the_fixture_belongs_to_async_tests(run):
 def test_tests_of_another_async_plugin_are_left_to_it(run):
     """A test with the marker of anyio runs under anyio, and the fixture still works there."""
     pytest.importorskip("anyio")
-    code, printed = run(AGENT + """
+    code, printed = run("""
+from shop import call, clerk, say
+
 import pytest
 
 @pytest.fixture

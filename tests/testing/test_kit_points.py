@@ -71,7 +71,8 @@ async def test_what_goes_wrong_in_the_block_is_what_is_told():
 @pytest.mark.parametrize("arm", [crash_at, pause_at])
 def test_an_unknown_point_is_refused_with_the_list(arm):
     """A misspelt point is an error at once, with the names there are."""
-    with pytest.raises(DefinitionError, match=r"unknown crash point 'effect\.atfer'.*effect\.after"), arm("effect.atfer"):
+    told = r"unknown crash point 'effect\.atfer'.*effect\.after"
+    with pytest.raises(DefinitionError, match=told), arm("effect.atfer"):
         pass
 
 
@@ -106,7 +107,7 @@ async def test_a_paused_worker_stands_while_others_go_on():
 
 async def test_a_pause_on_the_thread_that_has_to_release_it_is_an_error():
     """Where it could never be released, it says so instead of hanging."""
-    with pause_at("effect.before"), pytest.raises(SimulatedCrash, match="another one: asyncio.to_thread"):
+    with pause_at("effect.before"), pytest.raises(SimulatedCrash, match=r"another one: asyncio\.to_thread"):
         await agent().run("go")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 from lictor.errors import ModelError
 from lictor.models import ChatModel, ModelResponse, Price
@@ -22,6 +22,7 @@ ONE_REQUEST = Usage(requests=1)
 ONE_RETRY = Usage(requests=1, retries=1)
 
 
+@final
 class Refusal(NamedTuple):
     """The ledger refused the call before it started; `reason` is a word of the closed list."""
 
@@ -31,6 +32,7 @@ class Refusal(NamedTuple):
 _answer = tuple.__new__
 
 
+@final
 class Answer(NamedTuple):
     """Which model answered, what, and what it cost."""
 
@@ -55,7 +57,7 @@ async def ask(
     for model in models:
         for attempt in range(1, ATTEMPTS + 1):
             outcome = await _attempt(live, model, attempt, (messages, tools), _options(live, model, settings))
-            if type(outcome) is not ModelError:
+            if type(outcome) is Answer or type(outcome) is Refusal:
                 return outcome
             failure = outcome
             if not failure.retryable:
@@ -105,7 +107,7 @@ def delay_before(attempt: int, retry_after: float | None) -> float:
 
 def _options(live: LiveRun[Any], model: ChatModel, settings: Mapping[str, Any]) -> dict[str, Any]:
     positions = live.state.positions
-    position = positions[model.id] if model.id in positions else 0  # noqa: SIM401 - a subscript is no function call
+    position = positions[model.id] if model.id in positions else 0
     options = {"timeout": DEFAULT_TIMEOUT, **settings, "position": position}
     if live.ledger.limited and live.ledger.needs_max_tokens:
         options.setdefault("max_tokens", DEFAULT_MAX_TOKENS)

@@ -7,7 +7,7 @@ from typing import Any
 
 from lictor.agent.approvals import Approver
 from lictor.agent.definition import Agent
-from lictor.agent.handlers import AgentHandlers
+from lictor.agent.handlers import STEPS
 from lictor.agent.history import Window
 from lictor.agent.machine import AgentMachine
 from lictor.agent.plan import Plan, gate_for, plan_for
@@ -21,17 +21,21 @@ from lictor.values import Clock
 __all__ = ["assemble"]
 
 
-def assemble(
-    agent: Agent, options: Options, *, run_id: str, path: tuple[Step, ...], store: Store, clock: Clock, ledger: Ledger,
-    fresh: bool = False
+def assemble(  # noqa: PLR0913 - the parts of a run
+    agent: Agent,
+    options: Options,
+    *,
+    run_id: str,
+    path: tuple[Step, ...],
+    store: Store,
+    clock: Clock,
+    ledger: Ledger,
+    fresh: bool = False,
 ) -> Session:
     """Everything one run needs while it is driven; a log that is there already is refolded (never if `fresh`)."""
     plan = plan_for(agent, options.scopes, options.interceptors, options.governance)
-    handlers = AgentHandlers()
     machine = AgentMachine(history=options.messages, numbered=options.numbered, positions=options.positions)
-    live: LiveRun[Any] = LiveRun(
-        run_id=run_id, path=path, store=store, clock=clock, ledger=ledger, machine=machine, handlers=handlers
-    )
+    live: LiveRun[Any] = LiveRun(run_id=run_id, path=path, store=store, clock=clock, ledger=ledger, machine=machine)
     gate = plan.gate if options.governance.record_sink is None else gate_for(plan.order, options.governance)
     builder = plan.builder.for_session(run_id, clock)
     session = Session(
@@ -43,6 +47,7 @@ def assemble(
         max_steps=agent.max_steps if options.max_steps is None else options.max_steps,
         approver=None if options.docket is None else _approver(agent, options, live, plan),
         builder=builder,
+        steps=STEPS,
         models=agent.models if options.models is None else _models(agent, options),
         tools=plan.tools,
         output=plan.output,
@@ -51,7 +56,6 @@ def assemble(
         store_each_call=options.history == "call",
         history=agent.history or (None if agent.history_window is None else Window()),
     )
-    handlers.session = session
     entries = () if fresh else store.entries(run_id)
     if entries:
         live.refold()

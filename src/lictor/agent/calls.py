@@ -8,6 +8,7 @@ waiting     a request about the call itself is open                     nothing
 decided     that request was decided; judged again with its batch       judge
 allowed     may run once every call of the response is decided          tool
 running     started, no result yet                                      tool (in flight)
+nested      the run behind it waits; goes on with the next stint        nothing
 unknown     started by a driver that died; effect `once`                ask
 held        a request about the result (or an outside value) is open    nothing
 release     that request was decided                                    release
@@ -30,6 +31,7 @@ __all__ = [
     "DONE",
     "ENDING",
     "HELD",
+    "NESTED",
     "NEW",
     "RELEASE",
     "RUNNING",
@@ -45,7 +47,7 @@ __all__ = [
 
 NEW, WAITING, DECIDED, ALLOWED = "new", "waiting", "decided", "allowed"
 RUNNING, UNKNOWN, HELD, RELEASE, DONE = "running", "unknown", "held", "release", "done"
-ENDING = "ending"
+NESTED, ENDING = "nested", "ending"
 UNDECIDED = frozenset({NEW, WAITING, DECIDED})
 OPEN_AT_GATE = frozenset({ALLOWED, UNKNOWN, HELD, RELEASE})
 
@@ -55,7 +57,8 @@ class CallState(NamedTuple):
 
     `attempt` counts the requests opened for it, `starts` how often it was started; `gated` is set once
     a request was opened; `digest` binds the arguments that an approval (`request`) covers; `child` is
-    the run behind an agent used as a tool; `remark` is what an approver had to say.
+    the run behind an agent used as a tool; `remark` is what an approver had to say, `editor` who
+    changed the arguments.
     """
 
     id: str
@@ -74,6 +77,7 @@ class CallState(NamedTuple):
     content: str | None = None
     starts: int = 0
     remark: str | None = None
+    editor: str | None = None
 
     @property
     def open_at_gate(self) -> bool:
@@ -148,12 +152,13 @@ def _ending(call: CallState, cause: Cause) -> Command | None:
 
 def close_all(calls: tuple[CallState, ...], cause: Cause) -> tuple[CallState, ...]:
     """Answer what was never allowed to start; the rest needs its `post_tool_call` or is in flight."""
-    return tuple(
-        [
-            call if call.open_at_gate or call.status in (RUNNING, ENDING, DONE) else not_run(call, cause)
-            for call in calls
-        ]
-    )
+    return tuple([_closed(call, cause) for call in calls])
+
+
+def _closed(call: CallState, cause: Cause) -> CallState:
+    if call.status == NESTED:
+        return call.but(status=ENDING)
+    return call if call.open_at_gate or call.status in (RUNNING, ENDING, DONE) else not_run(call, cause)
 
 
 def not_run(call: CallState, cause: Cause) -> CallState:
@@ -175,10 +180,10 @@ def interrupted(call: CallState, cause: Cause | None) -> CallState:
 
     `pure` and `idempotent` calls are started again, `once` is asked about, a child run goes on.
     """
-    if call.status != RUNNING:
+    if call.status not in (RUNNING, NESTED):
         return call
     if call.child is not None:
-        return call if cause is None else call.but(status=ENDING)
+        return call.but(status=RUNNING if cause is None else ENDING)
     return call.but(status=UNKNOWN if call.effect == "once" else ALLOWED)
 
 
@@ -193,4 +198,5 @@ def settle_wait(call: CallState, payload: Mapping[str, Any]) -> CallState:
         return call.but(status=RELEASE, verb=verb)
     said = payload.get("feedback") if verb in ("approve", "edit") else None
     remark = f"{payload['decided_by']} about {call.name}: {said}" if said else None
-    return call.but(status=DECIDED, verb=verb, remark=remark)
+    editor = payload["decided_by"] if verb == "edit" else call.editor
+    return call.but(status=DECIDED, verb=verb, remark=remark, editor=editor)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lictor.agent.results import error_result
 from lictor.agent.tools import Tool, foreign_tool
 from lictor.errors import DefinitionError
-from lictor.runs import Cause, Ledger, Step, drive, watched
+from lictor.runs import Cause, Ledger, Step, watched
 
 if TYPE_CHECKING:
     from lictor.agent.calls import CallState
@@ -64,7 +64,7 @@ async def run_child(session: Session, call: CallState, tool: Tool) -> Any:
         child.live.record("run_started", {"agent": agent.name, "path": path})
     if live.state.cause is not None and not child.live.finished:
         child.live.record("cause", Cause("cancelled", by="parent").json())
-    await watched(child.live, agent.watchers, drive)
+    await watched(child, agent.watchers)
     if not child.live.finished:
         return None
     return outcome_value(child)

@@ -3,60 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from lictor.agent.modelstep import blocked, model_step, output_step
 from lictor.agent.session import Session
 from lictor.agent.toolstep import ask_step, close_step, judge_step, refuse_step, release_step, run_step
-from lictor.runs import DONE, Cause, Command, LiveRun, Performer
+from lictor.runs import DONE, Cause, Command, Performer
 from lictor.values import freeze, frozen_texts
 
-__all__ = ["AgentHandlers"]
+__all__ = ["STEPS"]
 
 INPUT = Command("input", "input")
 COMPLETED = Cause("completed")
 ENDED = COMPLETED.json()
 REASONS = {"completed": "completed", "cancelled": "cancelled"}
-
-
-class AgentHandlers:
-    """Handlers of one run; `session` is set by the assembly."""
-
-    __slots__ = ("session",)
-
-    session: Session
-    steps: ClassVar[Mapping[str, Performer]]
-
-    async def collect(self, live: LiveRun[Any]) -> bool:
-        """Record the decisions made on requests this run waits for."""
-        approver = self.session.approver
-        if approver is None:
-            return False
-        found = False
-        for request_id in live.machine.waiting(live.state).values():
-            request = approver.docket.find(request_id)
-            if request.status == "pending":
-                continue
-            found = True
-            live.record("request_decided", _decided(request))
-        return found
-
-
-def _decided(request: Any) -> dict[str, Any]:
-    """The decision as the machine folds it and a reader sees it."""
-    done = request.resolution
-    verb = "expire" if request.status == "expired" else (done.verb if done is not None else request.status)
-    payload: dict[str, Any] = {
-        "request": request.id,
-        "kind": request.kind,
-        "tool": request.tool,
-        "call": request.call_id,
-        "verb": verb,
-        "decided_by": str(done.decided_by) if done is not None else None,
-    }
-    if done is not None and done.feedback:
-        payload["feedback"] = done.feedback
-    return payload
 
 
 async def startup_step(session: Session, command: Command) -> bool:
@@ -82,7 +42,9 @@ async def input_step(session: Session, command: Command, opening: bool = False) 
     target = emission.target
     role = "system" if target["role"] == "system" else "user"
     content = target["content"]
-    message = frozen_texts(role=role, content=content) if type(content) is str else freeze({"role": role, "content": content})
+    message = (
+        frozen_texts(role=role, content=content) if type(content) is str else freeze({"role": role, "content": content})
+    )
     session.live.record("input", {"message": message}, session.live.clock.stamped)
     return DONE
 
@@ -91,7 +53,9 @@ async def shutdown_step(session: Session, command: Command) -> bool:
     """`agent_shutdown`, then the terminal outcome; a deny here is only recorded (§6.1a)."""
     live = session.live
     cause = live.state.cause or COMPLETED
-    await session.points.emit(session.builder.agent_shutdown, REASONS[cause.status] if cause.status in REASONS else "error")
+    await session.points.emit(
+        session.builder.agent_shutdown, REASONS[cause.status] if cause.status in REASONS else "error"
+    )
     if session.approver is not None:
         for request in session.approver.docket.withdraw(live.run_id):
             session.let_go(request.id)
@@ -101,7 +65,7 @@ async def shutdown_step(session: Session, command: Command) -> bool:
     return DONE
 
 
-AgentHandlers.steps = {
+STEPS: Mapping[str, Performer] = {
     "startup": startup_step,
     "input": input_step,
     "model": model_step,

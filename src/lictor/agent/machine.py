@@ -14,7 +14,9 @@ from lictor.agent.calls import (
     ALLOWED,
     DECIDED,
     DONE,
+    ENDING,
     HELD,
+    NESTED,
     NEW,
     RELEASE,
     RUNNING,
@@ -322,15 +324,22 @@ def _request_decided(state: AgentState, payload: Mapping[str, Any]) -> AgentStat
 def _tool_started(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
     """The intent. A single free call is judged and started in one entry."""
     call = state.call(payload["call"])
-    child = payload["child"] if "child" in payload else None  # noqa: SIM401 - a subscript is no function call
+    child = payload["child"] if "child" in payload else None
     if "message" in payload:
         state = _edited(state, payload)
-    return _with_call(state, call.but(status=RUNNING, child=child, request=None, args=payload["arguments"], starts=call.starts + 1))
+    return _with_call(
+        state, call.but(status=RUNNING, child=child, request=None, args=payload["arguments"], starts=call.starts + 1)
+    )
 
 
 def _tool_finished(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
     call = state.unanswered(payload["call"])
     return state if call is None else _with_call(state, call.but(status=DONE, content=payload["content"], request=None))
+
+
+def _child_parked(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
+    call = state.call(payload["call"])
+    return _with_call(state, call.but(status=NESTED if state.cause is None else ENDING))
 
 
 def _cause(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
@@ -359,7 +368,7 @@ def _with_calls(state: AgentState, calls: tuple[CallState, ...]) -> AgentState:
             return state.but(calls=calls)
     results = tuple([frozen_texts(role="tool", tool_call_id=call.id, content=call.content or "") for call in calls])
     if [call for call in calls if call.remark]:
-        results += tuple([{"role": "user", "content": call.remark} for call in calls if call.remark])
+        results += tuple([frozen_texts(role="user", content=call.remark) for call in calls if call.remark])
     return state.but(calls=(), messages=state.messages + results)
 
 
@@ -389,9 +398,10 @@ FOLD: Mapping[str, Callable[[AgentState, Mapping[str, Any]], AgentState]] = {
     "tool_started": _tool_started,
     "tool_finished": _tool_finished,
     "call_closed": _tool_finished,
+    "child_parked": _child_parked,
     "cause": _cause,
     "run_finished": _run_finished,
 }
 AgentMachine.kinds = frozenset(FOLD)
 # Kept for readers of the log: every status a call can have.
-CALL_STATUSES = (NEW, WAITING, DECIDED, ALLOWED, RUNNING, UNKNOWN, HELD, RELEASE, DONE)
+CALL_STATUSES = (NEW, WAITING, DECIDED, ALLOWED, RUNNING, UNKNOWN, HELD, RELEASE, NESTED, ENDING, DONE)

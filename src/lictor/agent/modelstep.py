@@ -8,7 +8,7 @@ from typing import Any
 from lictor.agent.approvals import StepResolver
 from lictor.agent.asking import ONE_REQUEST, Answer, Refusal, ask
 from lictor.agent.history import problems_of
-from lictor.agent.points import changed, decider
+from lictor.agent.points import decider
 from lictor.agent.responses import (
     REASK,
     Proposed,
@@ -21,7 +21,7 @@ from lictor.agent.responses import (
     unknown_tool,
 )
 from lictor.agent.session import Session
-from lictor.errors import ModelError, ToolArgumentsInvalid
+from lictor.errors import ToolArgumentsInvalid
 from lictor.hooks import Emission
 from lictor.models import ModelResponse
 from lictor.runs import DONE, PARKED, Cause, Command, Usage
@@ -59,12 +59,12 @@ async def model_step(session: Session, command: Command) -> bool:
     if not emission.proceeds:
         return blocked(session, command, emission, resolver)
     answer = await ask(live, session.models, emission.target, session.plan.specs, session.plan.settings)
+    if type(answer) is Answer:
+        return await _judge_response(session, command, answer)
     if type(answer) is Refusal:
         return session.end(Cause("exhausted", answer.reason, graceful=True))
-    if type(answer) is ModelError:
-        code, told = f"model_error:{answer.code}", str(answer)
-        return session.end(Cause("failed", code, error=told, resumable=answer.retryable))
-    return await _judge_response(session, command, answer)
+    code, told = f"model_error:{answer.code}", str(answer)
+    return session.end(Cause("failed", code, error=told, resumable=answer.retryable))
 
 
 def _messages(session: Session) -> Sequence[Any]:
@@ -89,7 +89,12 @@ async def _judge_response(session: Session, command: Command, answer: Answer) ->
     emission = await session.points.emit(
         session.builder.post_model_call, session.plan.model, shown, usage=tokens, resolver=resolver
     )
-    base = {"model": model_id, "step": live.state.step, "usage": USAGE_OF_ONE if usage is ONE_REQUEST else usage.json(), "finish": response.finish}
+    base = {
+        "model": model_id,
+        "step": live.state.step,
+        "usage": USAGE_OF_ONE if usage is ONE_REQUEST else usage.json(),
+        "finish": response.finish,
+    }
     if not emission.proceeds:
         if resolver is not None and resolver.parked is not None:
             session.hold(resolver.parked.id, answer)
@@ -169,7 +174,7 @@ def _take_calls(session: Session, base: dict[str, Any], content: Any, calls: tup
 
 def _checked(session: Session, call: Proposed) -> dict[str, Any]:
     """The call as it is stored: known tool, arguments that fit its schema, or the problem (before any gate)."""
-    tool = session.tools[call.name] if call.name in session.tools else None  # noqa: SIM401 - no function call
+    tool = session.tools[call.name] if call.name in session.tools else None
     item: dict[str, Any] = {"id": call.id, "provider_id": call.provider_id, "name": call.name, "args": call.args}
     item["effect"] = "pure" if tool is None else tool.effect
     item["problem"] = None

@@ -10,7 +10,18 @@ from lictor.agent.approvals import RequiresApproval
 from lictor.agent.definition import Agent
 from lictor.agent.structured import OutputType
 from lictor.agent.tools import fingerprint, tool_spec
-from lictor.hooks import ALLOW, Bound, Composition, Context, ContextBuilder, Gate, Governance, Verdict, arrange, interceptor
+from lictor.hooks import (
+    ALLOW,
+    Bound,
+    Composition,
+    Context,
+    ContextBuilder,
+    Gate,
+    Governance,
+    Verdict,
+    arrange,
+    interceptor,
+)
 from lictor.values import FrozenList, canonical_json, digest, freeze
 
 __all__ = ["Plan", "gate_for", "plan_for", "resolve_order"]

@@ -31,7 +31,7 @@ class DenyRepeats:
     def intercept(self, context: Context) -> Verdict:
         """Deny or stop a repeated call (§6.2 lets the host end the turn)."""
         about = context["extensions"]["lictor"] if "extensions" in context else {}
-        denials = about["denials"] if "denials" in about else 0  # noqa: SIM401 - asked before every tool call
+        denials = about["denials"] if "denials" in about else 0
         if denials < self.deny_after:
             return ALLOW
         name = context["tool_call"]["name"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -24,6 +25,8 @@ __all__ = [
     "unknown_tool",
 ]
 
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 COMPLETE = frozenset({"stop", "tool_calls", "function_call", "end_turn"})
 RAW_SHOWN = 2000
 REASK = {
@@ -131,14 +134,21 @@ def fault_of(content: Any, calls: tuple[Proposed, ...], finish: str) -> str | No
 
 
 def assistant_message(content: Any, calls: tuple[Proposed, ...]) -> dict[str, Any]:
-    """The message that is stored, in the OpenAI chat shape."""
+    """The message that is stored, in the OpenAI chat shape.
+
+    A name that no tool can have is stored in a form that every provider takes back.
+    """
     message: dict[str, Any] = {"role": "assistant", "content": content}
     if calls:
         message["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            {"id": call.id, "type": "function", "function": {"name": _carried(call.name), "arguments": call.arguments}}
             for call in calls
         ]
     return message
+
+
+def _carried(name: str) -> str:
+    return name if NAME.fullmatch(name) else UNFIT.sub("_", name)[:64] or "unnamed"
 
 
 def unknown_tool(call: Proposed, names: tuple[str, ...]) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -14,7 +13,7 @@ from lictor.agent.session import NO_GOVERNANCE, Options, Session
 from lictor.agent.trace import trace_of
 from lictor.errors import DefinitionError, InterceptionBlocked
 from lictor.journal import MemoryStore, Store
-from lictor.runs import Budget, Ending, Event, Ledger, RunResult, Step, Usage, check_watchers, drive, follow, watched
+from lictor.runs import Budget, Event, Ledger, RunResult, Step, Usage, check_watchers, drive, follow_driven, watched
 from lictor.values import Clock, new_id
 
 __all__ = ["begin", "result_of", "run_agent", "split_limits", "stream_agent"]
@@ -105,31 +104,24 @@ async def run_agent(agent: Agent, task: Any, **options: Any) -> RunResult:
     """
     session = begin(agent, task, **options)
     if session.options.watchers:
-        await watched(session.live, session.options.watchers, drive)
+        await watched(session, session.options.watchers)
     else:
-        await drive(session.live)
+        await drive(session)
     result = result_of(session)
     if result.status == "blocked" and session.blocked_by is not None:
         raise InterceptionBlocked(session.blocked_by, result)
     return result
 
 
-async def stream_agent(agent: Agent, task: Any, **options: Any) -> AsyncIterator[Event]:
+def stream_agent(agent: Agent, task: Any, **options: Any) -> AsyncIterator[Event]:
     """The events of a run in memory; nothing before its verdict. A slow reader never holds the run."""
     session = begin(agent, task, **options)
-    live = session.live
-    over = Ending()
+    live, watchers = session.live, session.options.watchers
 
-    async def driven() -> None:
-        try:
-            await watched(live, session.options.watchers, drive)
-        finally:
-            over.set()
+    def driven() -> Awaitable[None]:
+        return watched(session, watchers) if watchers else drive(session)
 
-    async with asyncio.TaskGroup() as group:
-        group.create_task(driven())
-        async for event in follow(live.store, live.root, 0, over):
-            yield event
+    return follow_driven(live.store, live.root, driven)
 
 
 def result_of(session: Session, requests: tuple[Any, ...] = (), refusals: tuple[Any, ...] = ()) -> RunResult:

@@ -22,7 +22,7 @@ from lictor.errors import NotSerializable
 from lictor.hooks import ContextBuilder, Emission, Governance
 from lictor.journal import Entry
 from lictor.models import ChatModel
-from lictor.runs import DONE, Cause, LiveRun
+from lictor.runs import DONE, Cause, LiveRun, Performer
 from lictor.values import freeze
 
 __all__ = ["Options", "Session"]
@@ -71,6 +71,7 @@ class Session:
     max_steps: int
     approver: Approver | None
     builder: ContextBuilder
+    steps: Mapping[str, Performer]
     models: tuple[ChatModel, ...]
     tools: Mapping[str, Any]
     output: OutputType | None
@@ -105,6 +106,19 @@ class Session:
         """Keep the emission that ended the run for its caller, without what it denied."""
         self.blocked_by = emission._replace(target=None, context=None)
         self.answer = None
+
+    async def collect(self) -> bool:
+        """Record the decisions made on requests this run waits for."""
+        if self.approver is None:
+            return False
+        found = False
+        for request_id in self.live.machine.waiting(self.live.state).values():
+            request = self.approver.docket.find(request_id)
+            if request.status == "pending":
+                continue
+            found = True
+            self.live.record("request_decided", _decided(request))
+        return found
 
     def end(self, cause: Cause) -> bool:
         """Record why the run ends; the first cause wins."""
@@ -212,3 +226,20 @@ class Session:
         from lictor.agent.children import run_child
 
         return await run_child(self, call, tool)
+
+
+def _decided(request: Any) -> dict[str, Any]:
+    """The decision as the machine folds it and a reader sees it."""
+    done = request.resolution
+    verb = "expire" if request.status == "expired" else (done.verb if done is not None else request.status)
+    payload: dict[str, Any] = {
+        "request": request.id,
+        "kind": request.kind,
+        "tool": request.tool,
+        "call": request.call_id,
+        "verb": verb,
+        "decided_by": str(done.decided_by) if done is not None else None,
+    }
+    if done is not None and done.feedback:
+        payload["feedback"] = done.feedback
+    return payload

@@ -121,11 +121,17 @@ async def in_thread(
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
-        if not future.done() and drained():
-            await asyncio.wait([future], timeout=DRAIN_SECONDS)
-        if not future.done():
-            future.cancel()
-        elif not future.cancelled() and late is not None:
-            error = future.exception()
-            late("returned" if error is None else f"raised {type(error).__name__}")
+        await _drain(future, late, drained())
         raise
+
+
+async def _drain(future: asyncio.Future[Any], late: Callable[[str], object] | None, wait: bool) -> None:
+    """Wait, within bounds, for a thread whose call was given up; say how it ended, or let it go."""
+    if not future.done() and wait:
+        await asyncio.wait([future], timeout=DRAIN_SECONDS)
+    if not future.done():
+        future.cancel()
+        return
+    error = None if future.cancelled() else future.exception()
+    if late is not None:
+        late("returned" if error is None else f"raised {type(error).__name__}")

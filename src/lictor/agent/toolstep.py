@@ -15,7 +15,7 @@ from lictor.agent.session import Session
 from lictor.docket import Shown
 from lictor.errors import LictorError, NotSerializable, RunAborted, ToolArgumentsInvalid
 from lictor.hooks import Emission
-from lictor.runs import DONE, PARKED, Cause, Command
+from lictor.runs import DONE, Cause, Command
 from lictor.values import canonical_json, digest, freeze, new_id, thaw
 
 __all__ = ["ask_step", "close_step", "judge_step", "refuse_step", "release_step", "run_step"]
@@ -62,14 +62,16 @@ async def judge_step(session: Session, command: Command) -> bool:
 def _edited(
     session: Session, call: CallState, resolver: StepResolver | None, args: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """After an edit, the edited arguments, checked; the request is bound to them."""
-    if resolver is None or call.verb != "edit" or call.request is None:
+    """After an edit, the edited arguments, checked; while it is the last word the request is bound to them."""
+    if resolver is None or call.editor is None:
         return args
-    request = resolver.approver.docket.find(call.request)
+    docket = resolver.approver.docket
+    earlier = docket.of_step(session.live.run_id, resolver.step)
+    request = next(request for request in reversed(earlier) if request.status == "edited")
     done = request.resolution
     edited: Mapping[str, Any] = session.tools[call.name].parse(done.arguments if done and done.arguments else {})
-    if request.consumed_at is None:
-        resolver.approver.docket.rebind(request.id, resolver.bind_edit(freeze(edited)))
+    if request is earlier[-1] and request.consumed_at is None:
+        docket.rebind(request.id, resolver.bind_edit(freeze(edited)))
     return edited
 
 
@@ -92,7 +94,7 @@ def _changed(session: Session, call: CallState, final: Mapping[str, Any]) -> dic
     """What is recorded beside a verdict when other arguments will run than the model asked for."""
     if final is call.args:
         return {}
-    note = f"edited by {call.request}" if call.verb == "edit" else "changed by policy"
+    note = f"edited by {call.editor}" if call.editor else "changed by policy"
     return {"args": final, "message": session.rewritten(call.id, final, note)}
 
 
@@ -102,6 +104,14 @@ def _judged_yes(session: Session, call: CallState, final: Mapping[str, Any], res
         payload["request"] = resolver.used.id
         payload["digest"] = resolver.digest
     session.live.record("call_judged", payload)
+    return DONE
+
+
+async def _too_late(session: Session, call: CallState, emission: Emission) -> bool:
+    """The run ended while the call was judged: it has its result, but an allowed call is closed at the gate (§3.1)."""
+    if emission.proceeds:
+        problem = ended(call, session.live.state.cause)
+        await session.points.emit(session.builder.post_tool_call, call.id, call.name, call.args, problem, True)
     return DONE
 
 
@@ -215,7 +225,8 @@ async def _run(session: Session, call: CallState, tool: Any) -> bool:
         else:
             value = await session.run_child(live.state.call(call.id), tool)
             if value is None:
-                return PARKED
+                live.record("child_parked", {"call": call.id})
+                return DONE
         value, notes = safe_value(value)
         is_error = False
         if notes:

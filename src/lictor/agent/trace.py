@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lictor.agent.calls import NESTED
 from lictor.agent.machine import AgentMachine
 from lictor.journal import Entry
 from lictor.runs import NO_USAGE, Usage
@@ -47,7 +48,7 @@ def trace_of(run_id: str, entries: Sequence[Entry], history: Sequence[Mapping[st
             usage = usage + Usage.of(entry.payload.get("usage"))
         if entry.kind == "run_finished":
             status = entry.payload["status"]
-    if status == "running" and machine.waiting(state):
+    if status == "running" and (machine.waiting(state) or any(call.status == NESTED for call in state.calls)):
         status = "waiting"
     return AgentTrace(
         run_id=run_id,

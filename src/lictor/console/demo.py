@@ -14,7 +14,7 @@ from lictor.agent import Agent, ToolContext, tool
 from lictor.docket import Request
 from lictor.errors import LictorError
 from lictor.hooks import ALLOW, Context, Mask, Verdict, interceptor
-from lictor.models import ChatModel, ModelRequest, ScriptedModel, call
+from lictor.models import ChatModel, Entry, ModelRequest, ScriptedModel, call
 from lictor.runs import Event, RunResult
 from lictor.runtime import Runtime
 
@@ -58,7 +58,7 @@ def closing(request: ModelRequest) -> str:
     return f"{paid} Order 7 is not yours."
 
 
-SCRIPT = [
+SCRIPT: Sequence[Entry] = [
     call("lookup_order", order_id=7),
     call("lookup_order", order_id=42),
     call("refund", order_id=42, amount=30.0),
@@ -132,9 +132,15 @@ async def _decide(runtime: Runtime, request: Request, audience: Audience) -> Non
     """Ask until there is an answer that the docket takes; it binds to exactly what was shown."""
     while True:
         answer = await audience.ask(request)
-        more = {"feedback": answer.feedback, "arguments": answer.arguments}
         try:
-            await runtime.docket.decide(request.id, answer.verb, by=answer.by, digest=request.digest, **more)
+            await runtime.docket.decide(
+                request.id,
+                answer.verb,
+                by=answer.by,
+                digest=request.digest,
+                feedback=answer.feedback,
+                arguments=answer.arguments,
+            )
         except LictorError as error:  # an edit that does not fit the tool, for one
             audience.refused(str(error))
         else:

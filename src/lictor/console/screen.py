@@ -158,7 +158,9 @@ class Screen:
         grid.add_row("who", f"the agent {request.requester}, for {request.user}")
         grid.add_row("wants", Text(request.tool or request.kind, "bold"))
         for name, value in (request.arguments or {}).items():
-            grid.add_row("", Text.assemble((f"{printable(name)} = ", "dim"), printable(json.dumps(value, ensure_ascii=False))))
+            grid.add_row(
+                "", Text.assemble((f"{printable(name)} = ", "dim"), printable(json.dumps(value, ensure_ascii=False)))
+            )
         for reason in request.reasons:
             grid.add_row("why", f"{reason.reason}: {reason.message or reason.name}")
         grid.add_row("bound to", f"{request.digest[:19]}… (tool, arguments, call and policy)")
@@ -177,11 +179,12 @@ class Screen:
         """The arguments with the changes somebody types as `name=value`; None for no change."""
         arguments = dict(request.arguments or {})
         line = await self._input("name=value, for example " + _example(arguments) + " › ")
-        changes = dict(part.partition("=")[::2] for part in (line or "").split() if "=" in part)
+        pairs = [part.split("=", 1) for part in (line or "").split() if "=" in part]
+        changes = {name: _value(text) for name, text in pairs}
         if not changes:
             self.line("refused", "no change was given")
             return None
-        return {**arguments, **{name: _value(text) for name, text in changes.items()}}
+        return {**arguments, **changes}
 
     # the end
 
@@ -211,7 +214,7 @@ def printable(text: str) -> str:
 
 
 def _example(arguments: Mapping[str, Any]) -> str:
-    name, value = next(reversed(arguments.items()), ("amount", 1))
+    name, value = next(reversed(list(arguments.items())), ("amount", 1))
     return f"{name}={json.dumps(value)}"
 
 

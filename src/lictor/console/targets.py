@@ -84,7 +84,9 @@ def _from_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             hint = f"; write {name}.py:NAME for a file" if Path(f"{name}.py").exists() else ""
-            raise DefinitionError(f"there is no module {name!r} (looked in {os.getcwd()} and what is installed){hint}") from None
+            raise DefinitionError(
+                f"there is no module {name!r} (looked in {os.getcwd()} and what is installed){hint}"
+            ) from None
         raise _broken(name, error) from error
     except (ValueError, TypeError):
         raise DefinitionError(f"{name!r} is no name of a module; write file.py:NAME or module:NAME") from None

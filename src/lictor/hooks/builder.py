@@ -127,7 +127,11 @@ class ContextBuilder:
         """Build `input`; `role` is `user`, `system` or `external`."""
         if role not in ("user", "system", "external"):
             raise ValueDomainError("$.input.role", "must be user, system or external")
-        given = frozen_texts(content=content, role=role) if type(content) is str else freeze({"content": content, "role": role})
+        given = (
+            frozen_texts(content=content, role=role)
+            if type(content) is str
+            else freeze({"content": content, "role": role})
+        )
         return self._context("input", {"input": given}, given, extensions, turn)
 
     def pre_model_call(
@@ -304,6 +308,8 @@ def _extra(value: Any) -> Any:
 
 def _session(session_id: str) -> tuple[FrozenDict, bytes]:
     """Return `session` with nothing but its id, and its bytes."""
+    if type(session_id) is not str or not session_id:
+        raise ValueDomainError("$.session.id", "must be a string that is not empty")
     session = FrozenDict(id=session_id)
     session._plain, session._height = True, 1
     try:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from lictor.errors import DefinitionError, PathError
 from lictor.hooks.context import Context, transformed
-from lictor.hooks.points import COMPOSITION_DISAGREEMENT, TRANSFORM_CONFLICT
+from lictor.hooks.points import COMPOSITION_DISAGREEMENT, CONTEXT_INVALID, TRANSFORM_CONFLICT
 from lictor.hooks.verdict import ALLOW, Decision, Verdict, Warning, host_error, is_host_error, with_unions
 
 __all__ = ["Composition", "Consult", "Invoke", "Outcome", "Ruling", "compose"]
@@ -94,7 +94,10 @@ class Ruling(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The result of one composition (§7.3, §10.3)."""
+    """The result of one composition (§7.3, §10.3).
+
+    `unbound`: a transform led outside the domain, so what was folded has no identity.
+    """
 
     verdict: Verdict
     decided_by: int | None
@@ -103,6 +106,7 @@ class Outcome(NamedTuple):
     resolved_by: str | None
     context: Context
     ruling: Ruling | None
+    unbound: bool = False
 
 
 Step: TypeAlias = Invoke | Consult
@@ -132,6 +136,7 @@ class _Fold:
         self.substitutes: list[Verdict] = []
         self.resolved_by: str | None = None
         self.ruling: Ruling | None = None
+        self.unbound = False
 
     # -- profiles -------------------------------------------------------------------------------
 
@@ -192,6 +197,7 @@ class _Fold:
         try:
             context = transformed(self.context, verdict.transform)
         except PathError as error:
+            self.unbound = error.reason == CONTEXT_INVALID
             return host_error(error.reason, str(error))
         if self.enforce:
             self.context = context
@@ -249,6 +255,7 @@ class _Fold:
             resolved_by=self.resolved_by,
             context=self.context,
             ruling=self.ruling,
+            unbound=self.unbound,
         )
 
 

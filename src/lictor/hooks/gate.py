@@ -250,8 +250,8 @@ class Gate:
             outcome = Outcome(verdict, None, {}, True, None, context, None)
             await self._deliver(conclude(plan, outcome, mode, (identity, identity), context))
             raise
-        enforced = identity
-        if outcome.context is not context:
+        enforced = None if outcome.unbound and mode == "enforce" else identity
+        if outcome.context is not context and not outcome.unbound:
             try:
                 enforced = self._identify(outcome.context)
             except ValueDomainError as error:

@@ -115,8 +115,6 @@ def bind(target: Any, name: str) -> Bound:
     Raises:
         DefinitionError: it is not an interceptor; the message says what to do.
     """
-    if isinstance(target, Bound):
-        return target
     if isinstance(target, type):
         raise DefinitionError(f"{target.__name__} is a class; register an object: {target.__name__}(...)")
     judge = getattr(target, "intercept", target)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from lictor.errors import PathError, ValueDomainError
 from lictor.hooks.points import CONTEXT_INVALID, TRANSFORM_INVALID, TRANSFORM_TARGET_FORBIDDEN
-from lictor.values import freeze
+from lictor.values import canonical_json, freeze
 
 __all__ = ["parse_path", "replace_at"]
 
@@ -53,7 +53,7 @@ def replace_at(target: Any, segments: tuple[str | int, ...], value: Any) -> Any:
 
     Raises:
         PathError: `transform_invalid` when the path does not resolve, `context_invalid` when the
-            result would be nested too deeply (§12.3).
+            value is outside the JSON domain or would be nested too deeply (§10.2, §12.3).
     """
     trail: list[Any] = []
     node = target
@@ -62,6 +62,7 @@ def replace_at(target: Any, segments: tuple[str | int, ...], value: Any) -> Any:
         node = _step(node, segment, len(trail))
     try:
         new = freeze(value)
+        canonical_json(new)  # lone surrogates show only in bytes
         while trail:
             new = freeze(_with(trail.pop(), segments[len(trail)], new))
     except ValueDomainError as error:

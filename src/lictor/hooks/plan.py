@@ -24,7 +24,7 @@ class Plan(NamedTuple):
     calls: index and function of those asked at this point.
     silent: indexes of the others, which count as having allowed.
     record: the record of an emission that everybody allowed; other records start from it.
-    nobody: enforce mode and nobody registered, which denies every emission (§7).
+    nobody: nobody is registered, which denies every emission (§7).
     """
 
     bounds: tuple[Bound, ...]
@@ -64,10 +64,10 @@ def plan_points(
     }
     if composition.sequential:
         allowed["fold_truncated"] = False
-    return {point: _plan(point, bounds, {**allowed, "interception_point": point}, mode) for point in POINTS}
+    return {point: _plan(point, bounds, {**allowed, "interception_point": point}) for point in POINTS}
 
 
-def _plan(point: str, bounds: tuple[Bound, ...], allowed: dict[str, Any], mode: str) -> Plan:
+def _plan(point: str, bounds: tuple[Bound, ...], allowed: dict[str, Any]) -> Plan:
     asked = tuple((index, bound.call) for index, bound in enumerate(bounds) if point in bound.points)
     every = tuple(range(len(bounds)))
     return Plan(
@@ -76,5 +76,5 @@ def _plan(point: str, bounds: tuple[Bound, ...], allowed: dict[str, Any], mode: 
         calls=asked,
         silent=frozenset(every) - {index for index, _ in asked},
         record=freeze(allowed),
-        nobody=not bounds and mode == "enforce",
+        nobody=not bounds,
     )

@@ -45,7 +45,7 @@ class Transform:
     def __post_init__(self) -> None:
         check_text("transform.path", self.path, optional=False)
         # Frozen here, so that nothing the policy does later changes it. What cannot be frozen is
-        # kept and refused at the gate as `verdict_invalid`, which is the interceptor's own slot.
+        # kept, and refused as `context_invalid` when it is to be put into a context (§10.2).
         with suppress(ValueDomainError):
             _set(self, "value", freeze(self.value))
 
@@ -296,19 +296,16 @@ class Verdict:
         members = closed("a verdict", wire, _MEMBERS)
         transform = members.get("transform")
         evidence = members.get("evidence")
-        try:
-            verdict = cls(
-                _decision(members.get("decision")),
-                members.get("reason"),
-                members.get("message"),
-                [Warning(**closed("warnings[]", each, _WARNING)) for each in array("warnings", members)],
-                members.get("approval"),
-                None if transform is None else _read_transform(transform),
-                None if evidence is None else Evidence(**closed("evidence", evidence, _EVIDENCE)),
-                array("result_labels", members),
-            )
-        except ValueDomainError as error:
-            raise VerdictInvalid(f"a member is outside the JSON domain: {error.problem}") from None
+        verdict = cls(
+            _decision(members.get("decision")),
+            members.get("reason"),
+            members.get("message"),
+            [Warning(**closed("warnings[]", each, _WARNING)) for each in array("warnings", members)],
+            members.get("approval"),
+            None if transform is None else _read_transform(transform),
+            None if evidence is None else Evidence(**closed("evidence", evidence, _EVIDENCE)),
+            array("result_labels", members),
+        )
         return read_verdict(verdict)
 
     # -- value semantics ------------------------------------------------------------------------
@@ -412,8 +409,6 @@ def _check_domain(verdict: Verdict) -> None:
     """Check what can only be seen in bytes: the JSON domain, lone surrogates, the size of evidence."""
     try:
         orjson.dumps([verdict.reason, verdict.message, verdict.result_labels])
-        if verdict._transform is not None:
-            canonical_json(verdict._transform.value)
         if verdict.warnings:
             orjson.dumps([warning.to_wire() for warning in verdict.warnings])
         size = 0 if verdict.evidence is None else len(canonical_json(verdict.evidence.to_wire()))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count, repeat
 from typing import Any
 
 from lictor.journal.entry import Entry, Positioned
 from lictor.journal.log import Log
 
 __all__ = ["MemoryStore"]
+
+_placed: Callable[[type[Positioned], tuple[int, str, Entry]], Positioned] = tuple.__new__
 
 
 class _Root:
@@ -22,7 +25,7 @@ class _Root:
     def __init__(self) -> None:
         self.logs: dict[str, Log] = {}
         self.order: list[tuple[str, Entry]] | None = None
-        self.callbacks: list[Callable[[], None]] = []
+        self.callbacks: list[Callable[[Entry], None]] = []
 
     def listen(self) -> None:
         """Let every log tell just whom it has to tell."""
@@ -30,16 +33,11 @@ class _Root:
             found: list[Callable[[Entry], None]] = []
             if self.order is not None:
                 found.append(self._ordering(run_id, self.order))
-            found.extend(_telling(callback) for callback in self.callbacks)
-            log.listeners = tuple(found)
+            log.listeners = (*found, *self.callbacks)
 
     @staticmethod
     def _ordering(run_id: str, order: list[tuple[str, Entry]]) -> Callable[[Entry], None]:
         return lambda entry: order.append((run_id, entry))
-
-
-def _telling(callback: Callable[[], None]) -> Callable[[Entry], None]:
-    return lambda _: callback()
 
 
 class MemoryStore:
@@ -82,16 +80,20 @@ class MemoryStore:
     def root_entries(self, root: str, after: int = 0) -> Sequence[Positioned]:
         """The entries of a root and all runs below it with `cursor > after`, in order."""
         shared = self._roots.get(root)
+        places: Iterable[tuple[int, str, Entry]]
         if shared is None or shared.order is None:
-            return [Positioned(entry.seq + 1, root, entry) for entry in self.entries(root, after - 1)]
-        return [Positioned(after + number, *item) for number, item in enumerate(shared.order[after:], 1)]
+            places = zip(count(after + 1), repeat(root), self.entries(root, after - 1))
+        else:
+            found = shared.order[after:]
+            places = zip(count(after + 1), [run_id for run_id, _ in found], [entry for _, entry in found])
+        return list(map(_placed, repeat(Positioned), places))
 
     def table(self, name: str) -> dict[str, Any]:
         """The rows of one kind, by key."""
         return self._tables.setdefault(name, {})
 
-    def watch(self, root: str, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` after each append below `root`; returns what undoes it."""
+    def watch(self, root: str, callback: Callable[[Entry], None]) -> Callable[[], None]:
+        """Call `callback` with the entry after each append below `root`; returns what undoes it."""
         shared = self._root(root)
         shared.callbacks.append(callback)
         shared.listen()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from lictor.runs.driver import drive
-from lictor.runs.events import Ending, Event, events_of, follow
+from lictor.runs.events import Ending, Event, events_of, follow, follow_driven
 from lictor.runs.ledger import DEFAULT_MAX_TOKENS, NOTHING, Budget, Ledger, Reservation
 from lictor.runs.live import LiveRun
-from lictor.runs.machine import DONE, PARKED, Command, Handlers, Machine, Performer
+from lictor.runs.machine import DONE, PARKED, Command, Driven, Machine, Performer
 from lictor.runs.outcome import STATUSES, TERMINAL, Cause, RunResult, Status, Step, Trace
 from lictor.runs.usage import NO_USAGE, Usage
 from lictor.runs.user import User
@@ -23,14 +23,14 @@ __all__ = [
     "Budget",
     "Cause",
     "Command",
+    "Driven",
     "Ending",
     "Event",
-    "Handlers",
     "Ledger",
     "LiveRun",
     "Machine",
-    "Reservation",
     "Performer",
+    "Reservation",
     "RunResult",
     "Status",
     "Step",
@@ -42,5 +42,6 @@ __all__ = [
     "drive",
     "events_of",
     "follow",
+    "follow_driven",
     "watched",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 from lictor.errors import SimulatedCrash
 from lictor.runs.flights import Flights
 from lictor.runs.live import LiveRun
+from lictor.runs.machine import Driven
 from lictor.runs.outcome import Cause
 
 __all__ = ["drive"]
@@ -15,26 +16,25 @@ __all__ = ["drive"]
 NONE: frozenset[str] = frozenset()
 
 
-async def drive(live: LiveRun[Any]) -> None:
+async def drive(run: Driven) -> None:
     """Drive one stint of a run.
 
     Returns when the run is finished or when everything that is left waits for somebody. The
     caller's cancellation ends the run as `cancelled` (recorded, shutdown emitted) and is raised
     again afterwards; a fault in a handler ends it as `failed`.
     """
+    live = run.live
     held: set[str] = set()
     cancelled: asyncio.CancelledError | None = None
     if live.woken:
         live.record("stint_started", {})
-    steps, session = live.handlers.steps, live.handlers.session
+    steps = run.steps
     while True:
         try:
             due = live.due
             if due and due[0] is due[-1] and not held:  # one command: no task, and no function call to find out
-                held |= NONE if await steps[due[0].kind](session, due[0]) else {due[0].key}
-            elif not due and live.finished:
-                break
-            elif await _round(live, held):
+                held |= NONE if await steps[due[0].kind](run, due[0]) else {due[0].key}
+            elif (not due and live.finished) or await _round(run, held):
                 break
         except asyncio.CancelledError as exc:
             cancelled = _absorbed(live, exc, cancelled)
@@ -48,14 +48,15 @@ async def drive(live: LiveRun[Any]) -> None:
         raise cancelled
 
 
-async def _round(live: LiveRun[Any], held: set[str]) -> bool:
+async def _round(run: Driven, held: set[str]) -> bool:
     """Do what is due; True when the stint is over."""
+    live = run.live
     due = [command for command in live.due if command.key not in held]
     if not due:
-        return live.finished or not await live.handlers.collect(live)
+        return live.finished or not await run.collect()
     if len(due) > 1:
-        await Flights(live, held).together()
-    elif not await live.handlers.steps[due[0].kind](live.handlers.session, due[0]):
+        await Flights(run, held).together()
+    elif not await run.steps[due[0].kind](run, due[0]):
         held.add(due[0].key)
     return False
 

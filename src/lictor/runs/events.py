@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from lictor.journal import Positioned, Store
+from lictor.journal import Entry, Positioned, Store
 from lictor.runs.outcome import Step
 
-__all__ = ["Ending", "Event", "events_of", "follow"]
+__all__ = ["Ending", "Event", "events_of", "follow", "follow_driven"]
 
 CHUNK = 48
-HIDDEN = frozenset({"session_opened", "input", "call_judged", "cause", "output", "feedback"})
+HIDDEN = frozenset({"session_opened", "input", "call_judged", "cause", "output", "feedback", "child_parked"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,49 +22,45 @@ class Event:
     """One thing that happened, as `events()` and `stream()` give it.
 
     `cursor` is the place in the log of the root run (pass the last one as `after=` to go on),
-    `path` leads from the root to the run, `at` is UTC. Nothing is in a payload before its verdict.
+    `path` leads from the root to the run, `at` is seconds since the epoch. Nothing is in a payload
+    before its verdict.
     """
 
     cursor: int
     run_id: str
     path: tuple[Step, ...]
     seq: int
-    at: datetime
+    at: float
     kind: str
     payload: Mapping[str, Any]
 
     def json(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """As a JSON object; `at` becomes RFC 3339."""
         return {
             "cursor": self.cursor,
             "run_id": self.run_id,
             "path": [step._asdict() for step in self.path],
             "seq": self.seq,
-            "at": self.at.isoformat().replace("+00:00", "Z"),
+            "at": datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "kind": self.kind,
             "payload": dict(self.payload),
         }
 
 
-def events_of(item: Positioned, path: tuple[Step, ...]) -> Iterator[Event]:
+def events_of(item: Positioned, path: tuple[Step, ...]) -> list[Event]:
     """The events that an entry is to a caller: none, one, or the text of an answer in pieces."""
-    entry = item.entry
-
-    def event(kind: str, payload: Mapping[str, Any]) -> Event:
-        at = datetime.fromtimestamp(entry.at, UTC)
-        return Event(
-            cursor=item.cursor, run_id=item.run_id, path=path, seq=entry.seq, at=at, kind=kind, payload=payload
-        )
-
-    if entry.kind == "output":
-        text = entry.payload["text"]
-        for start in range(0, len(text), CHUNK):
-            yield event("model_delta", {"text": text[start : start + CHUNK]})
-        return
-    if entry.kind in HIDDEN:
-        return
-    view = VIEWS.get(entry.kind)
-    yield event(entry.kind, entry.payload if view is None else view(entry.payload))
+    cursor, run_id, (seq, kind, payload, at) = item
+    if kind == "output":
+        text = payload["text"]
+        return [
+            Event(cursor=cursor, run_id=run_id, path=path, seq=seq, at=at, kind="model_delta", payload={"text": piece})
+            for piece in [text[start : start + CHUNK] for start in range(0, len(text), CHUNK)]
+        ]
+    if kind in HIDDEN:
+        return []
+    if kind in VIEWS:
+        payload = VIEWS[kind](payload)
+    return [Event(cursor=cursor, run_id=run_id, path=path, seq=seq, at=at, kind=kind, payload=payload)]
 
 
 class Ending:
@@ -87,36 +83,91 @@ class Ending:
         self._followers.append(news)
 
 
+class _Reader:
+    """Reads the log of a root from a cursor on, as events; knows the paths of the runs it met."""
+
+    __slots__ = ("_after", "_cursor", "_fresh", "_paths", "_root", "_store", "news", "undo")
+
+    def __init__(self, store: Store, root: str, after: int) -> None:
+        self._store = store
+        self._root = root
+        self._after = after
+        self._cursor = 0
+        self._fresh = False
+        self._paths: dict[str, tuple[Step, ...]] = {}
+        self.news = asyncio.Event()
+        self.undo = store.watch(root, self._tell)
+
+    def _tell(self, entry: Entry) -> None:
+        if not self._fresh:
+            self._fresh = True
+            self.news.set()
+
+    def read(self) -> list[Event]:
+        """What is new, in order."""
+        self._fresh = False
+        self.news.clear()
+        found: list[Event] = []
+        paths = self._paths
+        for item in self._store.root_entries(self._root, self._cursor):
+            entry = item.entry
+            if entry.kind == "run_started":
+                paths[item.run_id] = tuple([Step(*step) for step in entry.payload["path"]])
+            self._cursor = item.cursor
+            if item.cursor > self._after:
+                found += events_of(item, paths[item.run_id] if item.run_id in paths else ())
+        return found
+
+
 async def follow(store: Store, root: str, after: int, ending: Ending) -> AsyncIterator[Event]:
     """The events below `root` behind `after`, as they come, until `ending` is reached and all are given."""
-    paths: dict[str, tuple[Step, ...]] = {}
-    news = asyncio.Event()
-    ending.tell(news)
-    undo = store.watch(root, news.set)
-    cursor = 0
+    reader = _Reader(store, root, after)
+    ending.tell(reader.news)
     try:
         while True:
             ended = ending.reached
-            news.clear()
-            items = store.root_entries(root, cursor)
-            cursor = items[-1].cursor if items else cursor
-            for event in _events(items, paths, after):
+            for event in reader.read():
                 yield event
             if ended:
                 return
             if not ending.reached:
-                await news.wait()
+                await reader.news.wait()
     finally:
-        undo()
+        reader.undo()
 
 
-def _events(items: Sequence[Positioned], paths: dict[str, tuple[Step, ...]], after: int) -> Iterator[Event]:
-    """The events of some entries; learns the paths of runs as they start."""
-    for item in items:
-        if item.entry.kind == "run_started":
-            paths[item.run_id] = tuple([Step(*step) for step in item.entry.payload["path"]])
-        if item.cursor > after:
-            yield from events_of(item, paths.get(item.run_id, ()))
+async def follow_driven(store: Store, root: str, drive: Callable[[], Awaitable[None]]) -> AsyncIterator[Event]:
+    """The events below `root` while `drive` runs, and what is left of them after it.
+
+    A slow reader never holds the run. Leaving early cancels it; what it raises is raised here.
+    """
+    ending = Ending()
+    reader = _Reader(store, root, 0)
+    ending.tell(reader.news)
+
+    failure: BaseException | None = None
+
+    async def driven() -> None:
+        nonlocal failure
+        try:
+            await drive()
+        except BaseException as exc:  # noqa: BLE001 - raised again, as it is, when everything was given
+            failure = exc
+        ending.set()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(driven())
+            while not ending.reached:
+                await reader.news.wait()
+                for event in reader.read():
+                    yield event
+        for event in reader.read():
+            yield event
+        if failure is not None:
+            raise failure
+    finally:
+        reader.undo()
 
 
 def _verdict(payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,18 +176,19 @@ def _verdict(payload: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "point": record["interception_point"],
         "decision": verdict["decision"],
-        "reason": verdict.get("reason"),
+        "reason": verdict["reason"] if "reason" in verdict else None,
         "by": payload["by"],
         "record": record,
     }
 
 
 def _model_finished(payload: Mapping[str, Any]) -> dict[str, Any]:
+    calls = payload["calls"] if "calls" in payload else ()
     return {
-        "usage": payload.get("usage"),
-        "finish": payload.get("finish"),
-        "model": payload.get("model"),
-        "calls": [{"id": call["id"], "tool": call["name"]} for call in payload.get("calls", ())],
+        "usage": payload["usage"],
+        "finish": payload["finish"],
+        "model": payload["model"],
+        "calls": [{"id": call["id"], "tool": call["name"]} for call in calls],
     }
 
 

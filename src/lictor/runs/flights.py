@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from lictor.errors import SimulatedCrash
-from lictor.runs.live import LiveRun
-from lictor.runs.machine import Command
+from lictor.runs.machine import Command, Driven
 
 __all__ = ["Flights"]
 
@@ -19,10 +17,11 @@ class Flights:
     how it ended), and an error in one cancels the others.
     """
 
-    __slots__ = ("_dropped", "_flying", "_held", "_live", "_wake")
+    __slots__ = ("_dropped", "_flying", "_held", "_live", "_run", "_wake")
 
-    def __init__(self, live: LiveRun[Any], held: set[str]) -> None:
-        self._live = live
+    def __init__(self, run: Driven, held: set[str]) -> None:
+        self._run = run
+        self._live = run.live
         self._held = held
         self._flying: dict[str, asyncio.Task[None]] = {}
         self._dropped: set[str] = set()
@@ -61,7 +60,7 @@ class Flights:
         try:
             # A sibling that ran first in this turn of the loop may have ended the run.
             due = any(other.key == command.key for other in live.due)
-            if due and not await live.handlers.steps[command.kind](live.handlers.session, command):
+            if due and not await self._run.steps[command.kind](self._run, command):
                 self._held.add(command.key)
         except SimulatedCrash:
             self._live.crash()

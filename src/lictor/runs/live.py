@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from lictor.journal import Entry, Store
 from lictor.runs.ledger import Ledger
-from lictor.runs.machine import Command, Handlers, Machine
+from lictor.runs.machine import Command, Machine
 from lictor.runs.outcome import Cause, Step
 from lictor.values import Clock
 
@@ -35,7 +35,6 @@ class LiveRun(Generic[S]):
         "clock",
         "due",
         "failing",
-        "handlers",
         "interrupts",
         "ledger",
         "machine",
@@ -58,7 +57,6 @@ class LiveRun(Generic[S]):
         clock: Clock,
         ledger: Ledger,
         machine: Machine[S],
-        handlers: Handlers,
     ) -> None:
         self.run_id = run_id
         self.path = path
@@ -67,7 +65,6 @@ class LiveRun(Generic[S]):
         self.clock = clock
         self.ledger = ledger
         self.machine = machine
-        self.handlers = handlers
         self.state: S = machine.begin()
         self.due: Sequence[Command] = ()
         self.failing = False
@@ -89,7 +86,10 @@ class LiveRun(Generic[S]):
                 self.state, self.due = self._advance(self.state, entry)
 
     def record(self, kind: str, payload: Mapping[str, Any], at: float | None = None) -> None:
-        """Append an entry (`Log.append`, spelt out) and advance the machine. After a simulated crash nothing is written."""
+        """Append an entry (`Log.append`, spelt out) and advance the machine.
+
+        `at` is now unless given. After a simulated crash nothing is written.
+        """
         if self._crashed:
             return
         log = self._log

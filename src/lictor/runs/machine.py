@@ -10,7 +10,7 @@ from lictor.journal import Entry
 if TYPE_CHECKING:
     from lictor.runs.live import LiveRun
 
-__all__ = ["DONE", "PARKED", "Command", "Handlers", "Machine", "Performer"]
+__all__ = ["DONE", "PARKED", "Command", "Driven", "Machine", "Performer"]
 
 DONE = True
 PARKED = False
@@ -53,19 +53,20 @@ class Machine(Protocol[S]):
 Performer = Callable[[Any, Command], Awaitable[bool]]
 
 
-class Handlers(Protocol):
-    """Carries out commands; records what came of them through `live.record`.
+class Driven(Protocol):
+    """A run with what carries out its commands; what comes of them is recorded in `live`.
 
-    `steps` has a coroutine function for each kind of command; it is called with `session` and the
-    command, and gives DONE when the command is no longer due, PARKED when it has to wait for somebody.
+    `steps` has a coroutine function for each kind of command. It is called with this object and the
+    command, and gives DONE when the command is no longer due, PARKED when it waits for somebody.
+    The live run does not know this object: without a cycle its memory is free when it ends.
     """
+
+    @property
+    def live(self) -> LiveRun[Any]: ...
 
     @property
     def steps(self) -> Mapping[str, Performer]: ...
 
-    @property
-    def session(self) -> Any: ...
-
-    async def collect(self, live: LiveRun[Any]) -> bool:
+    async def collect(self) -> bool:
         """Record decisions that were made meanwhile; True if there were any."""
         ...

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from lictor.errors import DefinitionError
+from lictor.runs.driver import drive
 from lictor.runs.events import Ending, Event, follow
 from lictor.runs.live import LiveRun
+from lictor.runs.machine import Driven
 
 __all__ = ["Watcher", "check_watchers", "watched"]
 
@@ -37,13 +39,12 @@ def check_watchers(watchers: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(watchers)
 
 
-async def watched(
-    live: LiveRun[Any], watchers: Sequence[Any], stint: Callable[[LiveRun[Any]], Awaitable[None]]
-) -> None:
+async def watched(run: Driven, watchers: Sequence[Any]) -> None:
     """Drive a stint while the watchers follow it; each gets every event once, in order."""
     if not watchers:
-        await stint(live)
+        await drive(run)
         return
+    live = run.live
     ending = Ending()
     after = len(live.store.root_entries(live.root)) if live.woken else 0
     failure: BaseException | None = None
@@ -51,7 +52,7 @@ async def watched(
         for watcher in watchers:
             group.create_task(_feed(live, watcher, after, ending))
         try:
-            await stint(live)
+            await drive(run)
         except BaseException as exc:  # noqa: BLE001 - raised again, as it is, when the watchers are done
             failure = exc
         ending.set()

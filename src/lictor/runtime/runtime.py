@@ -14,7 +14,7 @@ from lictor.errors import DefinitionError, DefinitionNotFound, NotResumable, Pol
 from lictor.hooks import Governance
 from lictor.journal import MemoryStore, Store
 from lictor.models import ChatModel
-from lictor.runs import TERMINAL, Cause, Ending, Event, RunResult, User, drive, follow, watched
+from lictor.runs import TERMINAL, Cause, Ending, Event, RunResult, User, follow, watched
 from lictor.runtime.bells import Bells
 from lictor.runtime.commands import Commands
 from lictor.runtime.conversations import Conversation, Conversations
@@ -282,7 +282,7 @@ class Runtime:
         session.live.task = asyncio.current_task()
         self._rows[run_id] = replace(row, status="running", driver=self._name)
         try:
-            await watched(session.live, session.options.watchers, drive)
+            await watched(session, session.options.watchers)
         finally:
             del self._live[run_id]
             self._settle(run_id, session)

@@ -10,6 +10,7 @@ from lictor import faults
 from lictor.models import ModelRequest, ScriptedModel, call, chunks, fail, hosted, say
 from lictor.testing.clock import VirtualClock
 from lictor.testing.driven import DrivenRuntime
+from lictor.testing.faultserver import FaultServer, HttpReply
 from lictor.testing.invariants import invariants
 from lictor.testing.judging import context, judge
 from lictor.testing.points import crash_at, pause_at
@@ -17,6 +18,8 @@ from lictor.testing.strict import StrictProvider
 
 __all__ = [
     "DrivenRuntime",
+    "FaultServer",
+    "HttpReply",
     "ModelRequest",
     "ScriptedModel",
     "StrictProvider",

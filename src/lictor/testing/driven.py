@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 from lictor.agent import Agent
 from lictor.docket import Actor, Docket, Request
-from lictor.errors import DefinitionError, InvariantBroken, SimulatedCrash
+from lictor.errors import DefinitionError, SimulatedCrash
 from lictor.journal import MemoryStore
 from lictor.models import ChatModel, Entry, OpenAIModel, ScriptedModel
 from lictor.runs import TERMINAL, Event, RunResult
@@ -48,9 +48,7 @@ class DrivenClock(VirtualClock):
         super().__init__()
         self._driven = driven
 
-    async def advance(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, by: float | timedelta
-    ) -> Any:
+    async def advance(self, by: float | timedelta) -> Any:
         """Move the clock on (see `VirtualClock.advance`); the RunResult of the last run, None without any."""
         await super().advance(by)
         return await self._driven.last_result()
@@ -246,9 +244,8 @@ class DrivenRuntime:
         if agent.name not in self._scripts:
             real = [model.id for model in agent.models if isinstance(model, OpenAIModel)]
             if real:
-                raise DefinitionError(
-                    f"agent {agent.name!r} would call {real[0]}; give runtime.script({agent.name}=[...]) before it starts"
-                )
+                how = f"give runtime.script({agent.name}=[...]) before it starts"
+                raise DefinitionError(f"agent {agent.name!r} would call {real[0]}; {how}")
         for tool in agent.tool_table.values():
             if isinstance(tool.agent, Agent):
                 self._check_models(tool.agent)

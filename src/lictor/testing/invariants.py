@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from lictor.agent import AgentMachine, trace_of
@@ -20,6 +21,7 @@ __all__ = ["ending_problems", "invariants", "problems_in", "usage_problems"]
 # A run that waits has calls without results; that is no fault until it ends.
 STILL_OPEN = "the end:"
 AFTER_END = frozenset({"resumed", "stint_started"})  # entries that may follow an outcome
+SIDE_BY_SIDE = frozenset({"pre_tool_call", "post_tool_call"})
 PERMITTED_BY: Mapping[str, str] = {"session_opened": "agent_startup", "input": "input", "output": "output"}
 
 
@@ -100,9 +102,21 @@ def _history_problems(log: RunLog) -> list[str]:
 
 
 def _sequence_problems(log: RunLog) -> list[str]:
-    numbers = [payload["record"]["sequence"] for payload in log.payloads("verdict")]
-    pairs = zip(numbers, numbers[1:], strict=False)
-    return [f"record {later} comes after record {earlier}" for earlier, later in pairs if later <= earlier]
+    """Numbers never repeat, and rise; only calls of one batch are judged side by side and end in any order."""
+    records: list[tuple[int, bool]] = []
+    for kind, payload in log.steps:
+        if kind == "stint_started" and records:
+            records[-1] = (records[-1][0], False)
+        elif kind == "verdict":
+            record = payload["record"]
+            records.append((record["sequence"], record["interception_point"] in SIDE_BY_SIDE))
+    repeated = [number for number, times in Counter(number for number, _ in records).items() if times > 1]
+    late = [
+        f"record {later} comes after record {earlier}"
+        for (earlier, beside), (later, also) in pairwise(records)
+        if later < earlier and not (beside and also)
+    ]
+    return [f"record {number} is there twice" for number in repeated] + late
 
 
 def _outcome_problems(log: RunLog) -> list[str]:

@@ -113,9 +113,7 @@ async def judge(  # noqa: PLR0913 - one keyword for each point is the interface
     return await gate.emit(judged)
 
 
-def _extensions(
-    agent: str, session: str, user: User | str | None, more: Mapping[str, Any] | None
-) -> dict[str, Any]:
+def _extensions(agent: str, session: str, user: User | str | None, more: Mapping[str, Any] | None) -> dict[str, Any]:
     """`extensions` as in a run: what Lictor says about it, then whatever the test adds or replaces."""
     about: dict[str, Any] = {"root": session, "parent": None, "path": [agent]}
     if user is not None:
@@ -142,9 +140,7 @@ def _pre_model(builder: ContextBuilder, value: Any, given: Given, extra: Any) ->
 
 def _post_model(builder: ContextBuilder, value: Any, given: Given, extra: Any) -> Context:
     whole = value if isinstance(value, Mapping) else {"content": value}
-    calls = [
-        {"id": f"call_{number}", "args": {}, **call} for number, call in enumerate(whole.get("tool_calls") or ())
-    ]
+    calls = [{"id": f"call_{number}", "args": {}, **call} for number, call in enumerate(whole.get("tool_calls") or ())]
     filled = {"content": None, "finish_reason": "tool_calls" if calls else "stop", **whole, "tool_calls": calls}
     return builder.post_model_call(given["model"], filled, extensions=extra)
 

@@ -42,6 +42,7 @@ class StrictProvider:
     def __init__(self, model: ChatModel) -> None:
         self.model = model
         self.id = model.id
+        self.keeps_timeout: bool = getattr(model, "keeps_timeout", False)  # as the loop asks it of a model
 
     def __repr__(self) -> str:
         return f"StrictProvider({self.model!r})"
