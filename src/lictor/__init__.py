@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import typing as _typing
+
 from lictor.agent import Agent, DenyRepeats, Tool, ToolContext, tool
 from lictor.docket import Actor
 from lictor.errors import InterceptionBlocked, LictorError
@@ -25,7 +27,9 @@ from lictor.hooks import (
 )
 from lictor.models import OpenAIModel, ScriptedModel
 from lictor.runs import Budget, Event, RunResult, Usage, User
-from lictor.runtime import Run, Runtime
+
+if _typing.TYPE_CHECKING:
+    from lictor.runtime import Run, Runtime
 
 __all__ = [
     "ALLOW",
@@ -62,3 +66,12 @@ __all__ = [
     "interceptor",
     "tool",
 ]
+
+
+def __getattr__(name: str) -> _typing.Any:
+    """Import what wires a store only when it is asked for: `import lictor` stays cheap."""
+    if name in ("Run", "Runtime"):
+        from lictor import runtime
+
+        return getattr(runtime, name)
+    raise AttributeError(f"module 'lictor' has no attribute {name!r}")

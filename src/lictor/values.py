@@ -132,6 +132,8 @@ def freeze(value: Any) -> Any:
     kind = type(value)
     if kind is str or value is None or kind is bool:
         return value
+    if kind is int and -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
+        return value
     try:
         if kind is dict:
             return _freeze_dict(value, MAX_DEPTH)

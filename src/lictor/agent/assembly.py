@@ -63,6 +63,7 @@ def assemble(  # noqa: PLR0913 - the parts of a run
         verdicts = [entry.payload["record"]["sequence"] for entry in entries if entry.kind == "verdict"]
         builder.sequence = max(verdicts, default=-1) + 1
         _restore(ledger, store, path)
+    if entries or options.labels:
         session.remember(entries)
     return session
 

@@ -90,7 +90,14 @@ def _assemble(session: Session, call: CallState, agent: Agent, name: str) -> Ses
     return assemble(
         agent,
         replace(
-            options, task=arguments["task"], scopes=scopes, max_steps=None, messages=(), numbered=0, positions=None
+            options,
+            task=arguments["task"],
+            scopes=scopes,
+            max_steps=None,
+            messages=(),
+            numbered=0,
+            positions=None,
+            labels=None,
         ),
         run_id=run_id,
         path=(*live.path, Step(name, run_id, call.id)),

@@ -102,7 +102,7 @@ EMPTY = AgentState()
 _tuple = tuple.__new__
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentMachine:
     """The agent's machine; `history` are the messages of the conversation so far."""
 

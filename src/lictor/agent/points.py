@@ -56,9 +56,7 @@ class Points:
             context = build(*fields, extensions=extensions, **options)
         except ValueDomainError as exc:
             sequence = self.builder.take_sequence()
-            emission = await self.gate.record_host_failure(
-                build.__name__, self._live.run_id, sequence, message=f"{exc.path}: {exc.problem}"
-            )
+            emission = await self.gate.record_host_failure(build.__name__, self._live.run_id, sequence, message=exc)
         else:
             gate = self.gate if resolver is None else self.gate.resolving(resolver)
             emission = await gate.emit(context)

@@ -55,6 +55,7 @@ class Options:
     messages: tuple[Mapping[str, Any], ...] = ()
     numbered: int = 0
     positions: Mapping[str, int] | None = None
+    labels: Mapping[str, tuple[str, ...]] | None = None
     models: Mapping[str, ChatModel] | None = None
     watchers: tuple[Any, ...] = ()
 
@@ -170,6 +171,7 @@ class Session:
 
     def remember(self, entries: Sequence[Entry]) -> None:
         """Take back from the log what later points resurface."""
+        self.labels.update(self.options.labels or {})
         for entry in entries:
             if entry.kind == "labels":
                 name = entry.payload["interceptor"]

@@ -11,7 +11,7 @@ from lictor.hooks.context import Context
 from lictor.hooks.interceptor import Bound
 from lictor.hooks.points import INTERCEPTOR_FAILED, INTERCEPTOR_TIMEOUT, VERDICT_INVALID
 from lictor.hooks.verdict import ALLOW, Verdict, host_error, read_verdict
-from lictor.hooks.waiting import CancelledByItself, settled
+from lictor.hooks.waiting import _CancelledByItself, settled
 
 __all__ = ["Raised", "ask", "awaited", "pending", "verdict_of"]
 
@@ -70,7 +70,7 @@ def verdict_of(answer: object) -> Verdict:
 
 
 def _failure(error: BaseException) -> Verdict:
-    if isinstance(error, CancelledByItself):
+    if isinstance(error, _CancelledByItself):
         return host_error(INTERCEPTOR_FAILED, "CancelledError")
     if isinstance(error, (Exception, asyncio.CancelledError)):  # no await, so nobody else cancelled
         return host_error(INTERCEPTOR_FAILED, type(error).__name__)

@@ -182,7 +182,7 @@ def _check_fields(point: str, fields: FrozenDict) -> None:
 
 def _check_field(point: str, name: str, value: Any) -> None:
     members = FIELDS[point][name]
-    if members and not isinstance(value, dict):
+    if members and type(value) is not FrozenDict and not isinstance(value, dict):
         raise ValueDomainError(f"$.{name}", "must be an object")
     for member in members:
         if member not in value:
@@ -253,10 +253,11 @@ def check_response(value: dict[str, Any]) -> bool:
 
 
 def _check_tool_call(value: dict[str, Any]) -> None:
-    check_name("$.tool_call.id", value["id"])
-    if not isinstance(value["name"], str):
+    if type(value["id"]) is not str or not value["id"]:
+        raise ValueDomainError("$.tool_call.id", "must be a string that is not empty")
+    if type(value["name"]) is not str:
         raise ValueDomainError("$.tool_call.name", "must be a string")
-    if not isinstance(value["args"], dict):
+    if type(value["args"]) is not FrozenDict:
         raise ValueDomainError("$.tool_call.args", "must be an object")
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from lictor.errors import DefinitionError, ValueDomainError
+from lictor.errors import DefinitionError, PathError, ValueDomainError, VerdictInvalid
 from lictor.hooks.approval import ApprovalSeam
 from lictor.hooks.asking import Raised, ask, awaited, pending, verdict_of
 from lictor.hooks.compose import Composition, Consult, Fold, Outcome, Ruling, compose, merge
-from lictor.hooks.context import Context, read_context
+from lictor.hooks.context import Context, read_context, transformed
 from lictor.hooks.emission import NO_LABELS, Emission, conclude, denies_of, undelivered
 from lictor.hooks.identity import JCS, IdentityProvider, identifier
 from lictor.hooks.interceptor import Bound
@@ -19,13 +19,14 @@ from lictor.hooks.options import MODES, choice, composition_of, function, resolv
 from lictor.hooks.order import placed
 from lictor.hooks.plan import Plan, plan_points
 from lictor.hooks.points import CONTEXT_INVALID, INTERCEPTOR_FAILED, NO_INTERCEPTOR, POINTS
-from lictor.hooks.record import public_path, rejection, traced
-from lictor.hooks.verdict import ALLOW, Decision, Verdict, host_error
+from lictor.hooks.record import fold_record, public_path, rejection, traced
+from lictor.hooks.verdict import ALLOW, Decision, Verdict, host_error, read_verdict
 from lictor.hooks.waiting import settled
 from lictor.values import FrozenDict
 
 __all__ = ["Gate"]
 
+_BARE: Final = (None, None, None)
 _SESSIONS: Final = 10_000  # sessions whose last sequence a gate remembers
 _as_tuple = tuple.__new__  # skips the Python frame of a NamedTuple's constructor on the hot path
 
@@ -84,6 +85,7 @@ class Gate:
         self._resolver_timeout = resolver_timeout
         self._seam = self._seam_to(resolver)
         self._timeout = timeout
+        self._folds = mode == "enforce" and self._composition.sequential
         self._sink = sink
         self._sink_required = sink_required
         self._sink_timeout = sink_timeout
@@ -179,7 +181,7 @@ class Gate:
             except BaseException as error:  # noqa: BLE001 - sorted out by verdict_of
                 answer = Raised(error)
             if answer is not ALLOW:
-                return await self._judge(plan, known, identity, {index: answer})
+                return await self._decide(plan, known, identity, index, answer)
         if plan.nobody:
             return await self._judge(plan, known, identity, {})
         record = FrozenDict(
@@ -231,6 +233,39 @@ class Gate:
         verdict = host_error(CONTEXT_INVALID, _public(error))
         record = rejection(plan.record, envelope, verdict)
         return await self._deliver(Emission(verdict, None, record, self._mode != "enforce", None))
+
+    def _decide(
+        self, plan: Plan, context: Context, identity: str | None, index: int, answer: Any
+    ) -> Awaitable[Emission]:
+        if self._folds and type(answer) is Verdict and answer.decision is Decision.TRANSFORM:
+            return self._fold_one(plan, context, identity, index, answer)
+        return self._judge(plan, context, identity, {index: answer})
+
+    async def _fold_one(
+        self, plan: Plan, context: Context, identity: str | None, index: int, verdict: Verdict
+    ) -> Emission:
+        """The common fold: one transform, everybody else allows (§7.4). Whatever differs is composed."""
+        given: dict[int, Any] = {index: verdict}
+        change = verdict.transform
+        if verdict.warnings or verdict.result_labels or change is None:
+            return await self._judge(plan, context, identity, given)
+        try:
+            if (verdict.reason, verdict.message, verdict.evidence) != _BARE:
+                read_verdict(verdict)
+            folded = transformed(context, change)
+            enforced = self._identify(folded)
+        except (PathError, ValueDomainError, VerdictInvalid):
+            return await self._judge(plan, context, identity, given)
+        for later, _ in plan.calls:
+            if later > index:
+                answer = ask(plan.bounds[later], folded)
+                if answer is not ALLOW:
+                    return await self._judge(plan, context, identity, {**given, later: answer})
+        record = fold_record(plan.record, verdict, index, (identity, enforced), context)
+        emission: Emission = _as_tuple(
+            Emission, (verdict, folded["target"], record, True, folded, (), None, NO_LABELS, False)
+        )
+        return emission if self._sink is None else await self._deliver(emission)
 
     # -- judging, off the fast path -------------------------------------------------------------
 

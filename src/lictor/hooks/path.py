@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from lictor.errors import PathError, ValueDomainError
 from lictor.hooks.points import CONTEXT_INVALID, TRANSFORM_INVALID, TRANSFORM_TARGET_FORBIDDEN
-from lictor.values import canonical_json, freeze
+from lictor.values import FrozenDict, FrozenList, canonical_json, freeze
 
 __all__ = ["parse_path", "replace_at"]
 
@@ -62,7 +62,8 @@ def replace_at(target: Any, segments: tuple[str | int, ...], value: Any) -> Any:
         node = _step(node, segment, len(trail))
     try:
         new = freeze(value)
-        canonical_json(new)  # lone surrogates show only in bytes
+        if type(new) is not int and new is not None:
+            canonical_json(new)  # lone surrogates show only in bytes
         while trail:
             new = freeze(_with(trail.pop(), segments[len(trail)], new))
     except ValueDomainError as error:
@@ -71,17 +72,17 @@ def replace_at(target: Any, segments: tuple[str | int, ...], value: Any) -> Any:
 
 
 def _step(node: Any, segment: str | int, position: int) -> Any:
-    if isinstance(segment, int):
-        if isinstance(node, list) and segment < len(node):
+    if isinstance(segment, str):
+        if type(node) is FrozenDict and segment in node:
             return node[segment]
-    elif isinstance(node, dict) and segment in node:
+    elif type(node) is FrozenList and segment < len(node):
         return node[segment]
     raise PathError(TRANSFORM_INVALID, f"segment {position} of the path does not resolve")
 
 
 def _with(node: Any, segment: str | int, value: Any) -> Any:
-    if isinstance(segment, int):
-        items = list(node)
-        items[segment] = value
-        return items
-    return {**node, segment: value}
+    if isinstance(segment, str):
+        return {**node, segment: value}
+    items = [*node]
+    items[segment] = value
+    return items

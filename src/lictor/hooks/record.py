@@ -48,8 +48,9 @@ def project(verdict: Verdict) -> FrozenDict:
         members["warnings"] = freeze([_warning(warning) for warning in verdict.warnings])
     if verdict.approval is not None:
         members["approval"] = _EMPTY
-    if verdict.transform is not None:
-        members["transform"] = _sealed({"path": verdict.transform.path})
+    transform = verdict.transform
+    if transform is not None:
+        members["transform"] = _sealed({"path": transform.path})
     if verdict.evidence is not None:
         members["evidence"] = freeze(verdict.evidence.to_wire())
     if verdict.result_labels:
@@ -110,6 +111,27 @@ def conclusion(
     if outcome.resolved_by is not None:
         members["resolved_by"] = outcome.resolved_by
     return traced(members, context)
+
+
+def fold_record(
+    start: FrozenDict, verdict: Verdict, index: int, identities: tuple[str | None, str | None], context: Context
+) -> FrozenDict:
+    """Return the record of one transform among allows: `conclusion`, for the one shape that is common."""
+    rows = start["verdicts"]
+    verdicts = FrozenList([*rows[:index], _row(verdict, rows[index]), *rows[index + 1 :]])
+    verdicts._plain, verdicts._height, verdicts._canon = True, 2, None
+    members = {
+        **start,
+        "verdict": project(verdict),
+        "input_identity": identities[0],
+        "enforced_identity": identities[1],
+        "session_id": context["session"]["id"],
+        "sequence": context["sequence"],
+        "timestamp": context["timestamp"],
+        "decided_by": index,
+        "verdicts": verdicts,
+    }
+    return traced(members, context) if "trace" in context else _sealed(members)
 
 
 def rejection(start: FrozenDict, envelope: Mapping[str, Any], verdict: Verdict) -> FrozenDict:

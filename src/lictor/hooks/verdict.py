@@ -43,11 +43,14 @@ class Transform:
     value: Any = None
 
     def __post_init__(self) -> None:
-        check_text("transform.path", self.path, optional=False)
+        if type(self.path) is not str:
+            check_text("transform.path", self.path, optional=False)
         # Frozen here, so that nothing the policy does later changes it. What cannot be frozen is
         # kept, and refused as `context_invalid` when it is to be put into a context (§10.2).
-        with suppress(ValueDomainError):
+        try:
             _set(self, "value", freeze(self.value))
+        except ValueDomainError:
+            return
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
-__all__ = ["CancelledByItself", "settled"]
+__all__ = ["_CancelledByItself", "settled"]
 
 T = TypeVar("T")
 
 
-class CancelledByItself(Exception):
+class _CancelledByItself(Exception):
     """The awaited code raised CancelledError although nobody cancelled the waiting task."""
 
 
@@ -24,4 +24,4 @@ async def settled(awaitable: Awaitable[T]) -> T:
     except asyncio.CancelledError:
         if task is None or task.cancelling() > before:
             raise
-        raise CancelledByItself from None
+        raise _CancelledByItself from None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lictor.agent import Session
 from lictor.errors import ConversationBusy
 from lictor.journal import Store
 from lictor.runs import TERMINAL
@@ -24,6 +25,7 @@ class Conversation:
         owner: the run that may append.
         version: runs that appended so far.
         numbered, positions: calls numbered, and responses taken from each model.
+        labels: result labels of what it holds, by interceptor (§5.4).
     """
 
     id: str
@@ -32,6 +34,7 @@ class Conversation:
     version: int = 0
     numbered: int = 0
     positions: Mapping[str, int] = field(default_factory=dict)
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Conversations:
@@ -61,10 +64,12 @@ class Conversations:
             )
         known = self.get(name)
         self._rows[name] = replace(known, owner=run_id)
-        return {"messages": known.messages, "numbered": known.numbered, "positions": known.positions}
+        brings = ("messages", "numbered", "positions", "labels")
+        return {name: getattr(known, name) for name in brings}
 
-    def give_back(self, name: str | None, run_id: str, state: Any) -> None:
+    def give_back(self, name: str | None, run_id: str, session: Session) -> None:
         """Append what a run came to, and let the next one write."""
+        state = session.live.state
         known = self._rows.get(name or "")
         if known is None or known.owner != run_id:
             return
@@ -75,4 +80,5 @@ class Conversations:
             version=known.version + 1,
             numbered=state.numbered,
             positions=state.positions,
+            labels=dict(session.labels),
         )

@@ -87,6 +87,7 @@ class Definitions:
             messages=row.messages,
             numbered=row.numbered,
             positions=row.positions,
+            labels=row.labels,
             models=self._models,
             watchers=(*self._watchers, *agent.watchers, *given["watchers"]),
             interceptors=given["interceptors"],

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from lictor.errors import DefinitionError
-from lictor.runs import Event, RunResult
+from lictor.runs import Ending, Event, RunResult
+from lictor.runs import follow as read_events
 
 if TYPE_CHECKING:
     from lictor.runtime.runtime import Runtime
@@ -55,5 +57,13 @@ class Run:
 
         Ends when the run parks or ends; with `follow=True` it goes past parks, to the end.
         """
-        async for event in self._runtime.follow(self.id, after, past_parks=follow):
-            yield event
+        ending = Ending()
+        async with asyncio.TaskGroup() as group:
+            waiter = group.create_task(self._end("end" if follow else "park", ending))
+            async for event in read_events(self._runtime.store, self.id, after, ending):
+                yield event
+            waiter.cancel()
+
+    async def _end(self, wait: str, ending: Ending) -> None:
+        await self._runtime.wait(self.id, wait)
+        ending.set()

@@ -37,6 +37,7 @@ class RunRow:
     messages: tuple[Mapping[str, Any], ...] = ()
     numbered: int = 0
     positions: Mapping[str, int] = field(default_factory=dict)
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def check_json(value: Any, path: str) -> None:

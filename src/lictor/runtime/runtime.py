@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -14,7 +14,7 @@ from lictor.errors import DefinitionError, DefinitionNotFound, NotResumable, Pol
 from lictor.hooks import Governance
 from lictor.journal import MemoryStore, Store
 from lictor.models import ChatModel
-from lictor.runs import TERMINAL, Cause, Ending, Event, RunResult, User, follow, watched
+from lictor.runs import TERMINAL, Cause, RunResult, User, watched
 from lictor.runtime.bells import Bells
 from lictor.runtime.commands import Commands
 from lictor.runtime.conversations import Conversation, Conversations
@@ -229,19 +229,6 @@ class Runtime:
         refusals = tuple(await self.docket.refusals(run=run_id))
         return result_of(session, () if row.status in TERMINAL else requests, refusals)
 
-    async def follow(self, run_id: str, after: int, past_parks: bool) -> AsyncIterator[Event]:
-        """Events of a run; see `Run.events`."""
-        ending = Ending()
-        async with asyncio.TaskGroup() as group:
-            waiter = group.create_task(self._end_when(run_id, "end" if past_parks else "park", ending))
-            async for event in follow(self.store, run_id, after, ending):
-                yield event
-            waiter.cancel()
-
-    async def _end_when(self, run_id: str, until: str, ending: Ending) -> None:
-        await self.wait(run_id, until)
-        ending.set()
-
     # commands
 
     async def interrupt(self, run_id: str, cause: Cause) -> None:
@@ -300,7 +287,7 @@ class Runtime:
         cause = state.cause
         status = "completed" if state.answered or cause is None else cause.status
         self._rows[run_id] = replace(row, status=status)
-        self._conversations.give_back(row.conversation, run_id, state)
+        self._conversations.give_back(row.conversation, run_id, session)
 
     async def _take_conversation(self, name: str | None, run_id: str, on_busy: str) -> dict[str, Any]:
         """Make `run_id` the writer of a conversation; what it holds so far."""
