@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
@@ -11,7 +11,7 @@ from lictor.docket import Actor, Docket, Request
 from lictor.errors import DefinitionError, SimulatedCrash
 from lictor.journal import MemoryStore
 from lictor.models import ChatModel, Entry, OpenAIModel, ScriptedModel
-from lictor.runs import TERMINAL, Event, RunResult
+from lictor.runs import TERMINAL, RunResult
 from lictor.runtime import Run, RunRow, Runtime
 from lictor.testing.clock import VirtualClock
 from lictor.testing.invariants import invariants
@@ -169,18 +169,6 @@ class DrivenRuntime:
     async def wait(self, run_id: str, until: str) -> RunResult:
         """Wait for the next park (`until="park"`) or the end (`"end"`) of a run, across crashes."""
         return await self._surviving(lambda: self._open_wait(run_id, until))
-
-    async def follow(self, run_id: str, after: int, past_parks: bool) -> AsyncIterator[Event]:
-        """Events of a run, across crashes."""
-        cursor = after
-        while True:
-            try:
-                async for event in (await self._open()).follow(run_id, cursor, past_parks):
-                    cursor = event.cursor
-                    yield event
-                return
-            except* SimulatedCrash:
-                await self._reopen()
 
     async def check(self) -> None:
         """Check the invariants of every run that was started, and that every crash point was reached."""
