@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, repeat
-from typing import Any
+from typing import Any, TypeVar
 
 from lictor.journal.entry import Entry, Positioned
 from lictor.journal.log import Log
+from lictor.journal.owners import is_alive
+from lictor.journal.table import MemoryTable, Rows, Table
 
 __all__ = ["MemoryStore"]
+
+R = TypeVar("R")
 
 _placed: Callable[[type[Positioned], tuple[int, str, Entry]], Positioned] = tuple.__new__
 
@@ -43,14 +48,15 @@ class _Root:
 class MemoryStore:
     """Logs and rows in plain dicts. Two Runtimes over one MemoryStore see the same runs."""
 
-    __slots__ = ("_logs", "_roots", "_tables")
+    __slots__ = ("_leases", "_logs", "_roots", "_tables")
 
     url = "memory:"
 
     def __init__(self) -> None:
         self._logs: dict[str, Log] = {}
         self._roots: dict[str, _Root] = {}
-        self._tables: dict[str, dict[str, Any]] = {}
+        self._tables: dict[str, MemoryTable[Any]] = {}
+        self._leases: dict[str, tuple[str, float]] = {}
 
     def log(self, run_id: str, root: str) -> Log:
         """The log of `run_id`, to append to; empty when new."""
@@ -88,9 +94,45 @@ class MemoryStore:
             places = zip(count(after + 1), [run_id for run_id, _ in found], [entry for _, entry in found])
         return list(map(_placed, repeat(Positioned), places))
 
-    def table(self, name: str) -> dict[str, Any]:
-        """The rows of one kind, by key."""
-        return self._tables.setdefault(name, {})
+    def table(self, table: Table[R]) -> Rows[R]:
+        """The rows of one kind."""
+        if table.name not in self._tables:
+            self._tables[table.name] = MemoryTable(table)
+        return self._tables[table.name]
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """What one thread does between two awaits is one transaction anyway."""
+        yield
+
+    def claim(self, root: str, owner: str, now: float, seconds: float) -> bool:
+        """Take or renew the lease of a root run; False while another live driver holds it."""
+        holder, until = self._leases.get(root, (owner, 0.0))
+        if holder != owner and until >= now and is_alive(holder):
+            return False
+        self._leases[root] = (owner, now + seconds)
+        return True
+
+    def release(self, root: str, owner: str) -> None:
+        """Give a lease back."""
+        if self._leases.get(root, ("", 0.0))[0] == owner:
+            del self._leases[root]
+
+    def holder(self, root: str, now: float) -> str | None:
+        """Who holds the lease of a root run."""
+        holder, until = self._leases.get(root, ("", 0.0))
+        return holder if holder and until >= now and is_alive(holder) else None
+
+    def lost(self, root: str) -> bool:
+        """Whether another driver took over; within one process nobody writes behind our back."""
+        return False
+
+    def version(self) -> int:
+        """No other process sees this store."""
+        return 0
+
+    def close(self) -> None:
+        """Nothing to close; another Runtime may go on with it."""
 
     def watch(self, root: str, callback: Callable[[Entry], None]) -> Callable[[], None]:
         """Call `callback` with the entry after each append below `root`; returns what undoes it."""

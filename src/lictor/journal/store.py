@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
 
 from lictor.journal.entry import Entry, Positioned
 from lictor.journal.log import Log
+from lictor.journal.table import Rows, Table
 
 __all__ = ["Store"]
 
+R = TypeVar("R")
+
 
 class Store(Protocol):
-    """One database: logs of runs, and tables of rows by key.
+    """One database: logs of runs, rows by key, leases of drivers.
 
     An append is visible at once to this process; `barrier` returns when everything appended so far
-    would survive a killed process (a no-op where nothing can survive).
+    would survive a killed process (a no-op where nothing can survive). Rows are written at once.
     """
 
     @property
@@ -27,8 +31,22 @@ class Store(Protocol):
 
     def root_entries(self, root: str, after: int = 0) -> Sequence[Positioned]: ...
 
-    def table(self, name: str) -> dict[str, Any]: ...
+    def table(self, table: Table[R]) -> Rows[R]: ...
+
+    def transaction(self) -> AbstractContextManager[object]: ...
 
     def watch(self, root: str, callback: Callable[[Entry], None]) -> Callable[[], None]: ...
 
     async def barrier(self) -> None: ...
+
+    def claim(self, root: str, owner: str, now: float, seconds: float) -> bool: ...
+
+    def release(self, root: str, owner: str) -> None: ...
+
+    def holder(self, root: str, now: float) -> str | None: ...
+
+    def lost(self, root: str) -> bool: ...
+
+    def version(self) -> int: ...
+
+    def close(self) -> None: ...
