@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lictor.docket import Docket, Reason, Request, Shown, request_digest
+from lictor.docket import KINDS, Docket, Reason, Request, Shown, request_digest
 from lictor.hooks import ALLOW, ApprovalRequest, ApprovalResolution, Context, Verdict, interceptor
 from lictor.runs import LiveRun
 from lictor.values import digest as value_digest
@@ -65,12 +65,14 @@ class Approver:
         )
 
     def open(self, kind: str, step: str, shown: Shown, digest: str, **more: Any) -> Request:
-        """Open a request of this run."""
-        from lictor.docket import KINDS
-
+        """Open a request of this run; one that is open for the same thing already is that one."""
+        for known in self.docket.of_step(self.live.run_id, step):
+            if known.status == "pending" and known.digest == digest:
+                return known
         verbs = more.pop("verbs", None) or KINDS[kind]
         limit = more.pop("deadline", None)
-        limits = [seconds for seconds in (limit, self.deadline) if seconds is not None]
+        own = None if kind == "unknown_effect" else self.deadline  # a lost effect waits for a person
+        limits = [seconds for seconds in (limit, own) if seconds is not None]
         now = self.live.clock.now()
         return self.docket.open(
             Request(
@@ -87,6 +89,7 @@ class Approver:
                 created=now,
                 deadline=now + min(limits) if limits else None,
                 user=self.user,
+                policy=self.policy,
                 **more,
             )
         )
@@ -118,7 +121,8 @@ class StepResolver:
         docket = self.approver.docket
         identity = request.context_identity
         self.digest = self._digest(request)
-        earlier = docket.of_step(self.approver.live.run_id, self.step)
+        every = docket.of_step(self.approver.live.run_id, self.step)
+        earlier = [one for one in every if one.status != "superseded"]
         last = earlier[-1] if earlier else None
         if last is not None:
             if last.status == "pending":
@@ -172,7 +176,8 @@ class StepResolver:
         reasons = tuple([_reason(name, verdict) for name, verdict in request.denies])
         blocks: list[Mapping[str, Any]] = [verdict.approval or {} for _, verdict in request.denies]
         deadlines = [block["deadline"] for block in blocks if block.get("deadline") is not None]
-        verbs = next((tuple(block["verbs"]) for block in blocks if block.get("verbs")), None)
+        named = [block["verbs"] for block in blocks if block.get("verbs")]
+        verbs = [verb for verb in KINDS[self.kind] if verb == "reject" or all(verb in allowed for allowed in named)]
         target = thaw(request.context["target"])
         if self.tool is not None:
             shown = Shown(tool=self.tool, arguments=target, point=str(request.interception_point))

@@ -64,6 +64,7 @@ async def run_child(session: Session, call: CallState, tool: Tool) -> Any:
         child.live.record("run_started", {"agent": agent.name, "path": path})
     if live.state.cause is not None and not child.live.finished:
         child.live.record("cause", Cause("cancelled", by="parent").json())
+    child.live.join(live)
     await watched(child, agent.watchers)
     if not child.live.finished:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lictor.agent.modelstep import blocked, model_step, output_step
+from lictor.agent.modelstep import blocked, drop_held, model_step, output_step
 from lictor.agent.session import Session
 from lictor.agent.toolstep import ask_step, close_step, judge_step, refuse_step, release_step, run_step
 from lictor.runs import DONE, Cause, Command, Performer
@@ -57,8 +57,9 @@ async def shutdown_step(session: Session, command: Command) -> bool:
         session.builder.agent_shutdown, REASONS[cause.status] if cause.status in REASONS else "error"
     )
     if session.approver is not None:
-        for request in session.approver.docket.withdraw(live.run_id):
-            session.let_go(request.id)
+        session.approver.docket.withdraw(live.run_id)
+        if live.state.waits:
+            drop_held(session)
     told = ENDED if cause is COMPLETED else cause.json()
     payload: Mapping[str, Any] = {**told, "usage": live.ledger.usage.json()}
     live.record("run_finished", payload, live.clock.stamped)

@@ -56,7 +56,7 @@ class AgentState(NamedTuple):
     `messages` is the transcript without instructions; `calls` the open batch, in call order;
     `step` the model calls made; `positions` the responses taken from each model, failed ones
     included; `feedback` what only the next request shows; `pending` the final text before its
-    verdict (`None` inside when only the process that asked holds it).
+    verdict (`None` inside when only the process that asked holds it), `source` the model it is from.
     """
 
     phase: str = "new"
@@ -73,6 +73,7 @@ class AgentState(NamedTuple):
     invalid: Mapping[str, int] = {}
     denied: Mapping[str, int] = {}
     pending: tuple[str | None] | None = None
+    source: str = ""
     waits: Mapping[str, Wait] = {}
     cause: Cause | None = None
     answered: bool = False
@@ -170,7 +171,9 @@ def _stint(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
     if state.calls:
         state = _with_calls(state, tuple(interrupted(call, state.cause) for call in state.calls))
     if state.pending == (None,) and f"output:{state.step}" not in state.waits:
-        state = state.but(pending=None, step=state.step - 1)
+        # The answer was nowhere but in the process: it is asked for again, at the same place.
+        positions = {**state.positions, state.source: state.positions[state.source] - 1}
+        state = state.but(pending=None, step=state.step - 1, positions=positions)
     return state
 
 
@@ -204,14 +207,14 @@ def _model_finished(state: AgentState, payload: Mapping[str, Any]) -> AgentState
     if outcome == "reask":
         changes.update(reasks=state.reasks + 1, feedback=tuple(payload["feedback"]))
         return state.but(**changes)
-    changes["reasks"], changes["feedback"] = 0, ()
     if outcome == "answer":
         message = payload.get("message")
-        text = None if message is None else message["content"]
-        changes["pending"] = (text,)
-        if message is not None:
-            changes["messages"] = (*state.messages, message)
-        return state.but(**changes)
+        changes["source"] = model
+        if message is None:  # while it may get lost, what led to it is kept
+            return state.but(pending=(None,), **changes)
+        messages = (*state.messages, message)
+        return state.but(pending=(message["content"],), messages=messages, reasks=0, feedback=(), **changes)
+    changes["reasks"], changes["feedback"] = 0, ()
     calls = payload["calls"]
     changes["retries_in_row"] = 0
     changes["messages"] = (*state.messages, payload["message"])
@@ -250,6 +253,7 @@ def _feedback(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
     """The output was sent back: the next request says why, the refused text is gone."""
     return state.but(
         pending=None,
+        reasks=0,
         feedback=tuple(payload["feedback"]),
         retries=state.retries + 1,
         retries_in_row=state.retries_in_row + 1,
@@ -337,6 +341,12 @@ def _tool_finished(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
     return state if call is None else _with_call(state, call.but(status=DONE, content=payload["content"], request=None))
 
 
+def _policy_changed(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
+    """Approvals that were given under another policy and not used yet are asked again."""
+    calls = [call.but(status=DECIDED) if call.status == ALLOWED and call.request else call for call in state.calls]
+    return state.but(calls=tuple(calls))
+
+
 def _child_parked(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
     call = state.call(payload["call"])
     return _with_call(state, call.but(status=NESTED if state.cause is None else ENDING))
@@ -347,7 +357,7 @@ def _cause(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
     if state.cause is not None or state.answered:
         return state
     cause = Cause.of(payload)
-    state = state.but(cause=cause, pending=None, waits={})
+    state = state.but(cause=cause, pending=None)
     return _with_calls(state, close_all(state.calls, cause)) if state.calls else state
 
 
@@ -399,6 +409,7 @@ FOLD: Mapping[str, Callable[[AgentState, Mapping[str, Any]], AgentState]] = {
     "tool_finished": _tool_finished,
     "call_closed": _tool_finished,
     "child_parked": _child_parked,
+    "policy_changed": _policy_changed,
     "cause": _cause,
     "run_finished": _run_finished,
 }

@@ -27,7 +27,7 @@ from lictor.models import ModelResponse
 from lictor.runs import DONE, PARKED, Cause, Command, Usage
 from lictor.values import freeze, frozen_texts, thaw
 
-__all__ = ["blocked", "model_step", "output_step"]
+__all__ = ["blocked", "drop_held", "model_step", "output_step"]
 
 USAGE_OF_ONE = ONE_REQUEST.json()
 MOST_REASKS = 2
@@ -176,7 +176,7 @@ def _checked(session: Session, call: Proposed) -> dict[str, Any]:
     """The call as it is stored: known tool, arguments that fit its schema, or the problem (before any gate)."""
     tool = session.tools[call.name] if call.name in session.tools else None
     item: dict[str, Any] = {"id": call.id, "provider_id": call.provider_id, "name": call.name, "args": call.args}
-    item["effect"] = "pure" if tool is None else tool.effect
+    item["effect"] = "pure" if tool is None or tool.external else tool.effect  # outside nothing runs here
     item["problem"] = None
     if tool is None:
         item["problem"] = unknown_tool(call, tuple(session.tools))
@@ -251,7 +251,20 @@ def blocked(session: Session, command: Command, emission: Emission, resolver: St
     verdict = emission.control or emission.verdict
     stopped = emission.control is not None and emission.control.control == "stop"
     session.block(emission)
-    return session.end(Cause((stopped and verdict.status) or "blocked", verdict.reason, decider(emission)))
+    alone = "no_approver: nobody could be asked" if emission.verdict.liftable and not session.has_approver else None
+    status = (stopped and verdict.status) or "blocked"
+    return session.end(Cause(status, verdict.reason, decider(emission), error=alone))
+
+
+def drop_held(session: Session) -> None:
+    """Forget what was kept for decisions nobody waits for any more; a model response among it still ends its call."""
+    live = session.live
+    for wait in live.state.waits.values():
+        held = session.held(wait.request)
+        session.let_go(wait.request)
+        if held is not None and wait.point == "post_model_call":
+            base = {"model": held.model, "step": live.state.step, "usage": held.usage.json(), "finish": held.response.finish}
+            live.record("model_finished", {**base, "outcome": "reask", "feedback": (), "denied": True})
 
 
 def _context_usage(usage: Usage) -> Mapping[str, int]:

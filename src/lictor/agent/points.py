@@ -13,6 +13,7 @@ from lictor.values import freeze
 
 __all__ = ["COMPOSED", "Points", "changed", "decider", "is_host_error", "namespace_of"]
 
+TOOL_POINTS = ("pre_tool_call", "post_tool_call")
 # §7.5: these are decisions of the composition, not failures of the machinery.
 COMPOSED = frozenset({"host_error:transform_conflict", "host_error:composition_disagreement"})
 
@@ -63,7 +64,10 @@ class Points:
         record = emission.record
         by = None if record["decided_by"] is None else decider(emission)
         live = self._live
-        live.record("verdict", {"record": record, "by": by}, live.clock.stamped or None)
+        payload = {"record": record, "by": by}
+        if record["interception_point"] in TOOL_POINTS:
+            payload["call"] = fields[0]
+        live.record("verdict", payload, live.clock.stamped or None)
         return emission
 
     def _extended(self, more: Mapping[str, Any]) -> Any:

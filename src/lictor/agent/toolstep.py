@@ -68,9 +68,10 @@ def _edited(
     docket = resolver.approver.docket
     earlier = docket.of_step(session.live.run_id, resolver.step)
     request = next(request for request in reversed(earlier) if request.status == "edited")
+    valid = request is earlier[-1] and request.policy == resolver.approver.policy
     done = request.resolution
     edited: Mapping[str, Any] = session.tools[call.name].parse(done.arguments if done and done.arguments else {})
-    if request is earlier[-1] and request.consumed_at is None:
+    if valid and request.consumed_at is None:
         docket.rebind(request.id, resolver.bind_edit(freeze(edited)))
     return edited
 
@@ -191,8 +192,8 @@ def _start(session: Session, call: CallState, tool: Any, args: Mapping[str, Any]
     """Consume and record the intent in one go, right before the call; False when it may not start."""
     live = session.live
     approver = session.approver
-    used = call.request is None or approver is None or approver.docket.consume(call.request, call.digest or "")
-    if not used:
+    approved = None if approver is None else call.request
+    if approver is not None and approved is not None and not approver.docket.covers(approved, call.digest or ""):
         raise LictorError(f"call {call.id}: its approval was used before or binds to other arguments")
     refused = live.ledger.start_tool()
     if refused is not None:
@@ -206,6 +207,8 @@ def _start(session: Session, call: CallState, tool: Any, args: Mapping[str, Any]
     if tool.agent is not None:
         payload["child"] = new_id()
     live.record("tool_started", payload, live.clock.stamped if call.status == NEW else None)
+    if approver is not None and approved is not None:
+        approver.docket.consume(approved, call.digest or "")
     faults.reach("effect.before")
     return True
 
@@ -386,6 +389,8 @@ async def close_step(session: Session, command: Command) -> bool:
     """An allowed call that will not run, or a result nobody waits for: its `post_tool_call` all the same (§3.1)."""
     live = session.live
     call = live.state.call(command.args)
+    if call.request is not None:
+        session.let_go(call.request)
     return await _finish(session, call, ended(call, live.state.cause), True, 0.0, _why(session))
 
 

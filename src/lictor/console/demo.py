@@ -114,7 +114,7 @@ async def run_demo(audience: Audience, model: ChatModel | None = None) -> Outcom
     """Run the clerk to its end over a store in memory; `model` stands in for the script."""
     paid: list[str] = []  # stands in for the bank
     models = {} if model is None else {clerk.name: model}
-    async with Runtime("memory:", models=models) as runtime:
+    async with Runtime("memory:", models=models, grace=0.0) as runtime:  # Ctrl-C waits for nobody
         run = await runtime.start(clerk, TASK, user=USER, deps=paid)
         seen = 0
         while True:

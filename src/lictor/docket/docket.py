@@ -215,13 +215,17 @@ class Docket:
         """The requests that one step of a run opened, oldest first."""
         return requests_in_order([r for r in self._requests.values() if r.run_id == run_id and r.step == step])
 
-    def consume(self, request_id: str, digest: str) -> bool:
-        """Use an approval up; False when it was used before or binds to something else."""
+    def covers(self, request_id: str, digest: str) -> bool:
+        """Whether a request is an approval of exactly this that was not used yet."""
         request = self.find(request_id)
         bound = request.status in ("approved", "edited") and request.digest == digest
-        if not bound or request.consumed_at is not None:
+        return bound and request.consumed_at is None
+
+    def consume(self, request_id: str, digest: str) -> bool:
+        """Use an approval up; False when it was used before or binds to something else."""
+        if not self.covers(request_id, digest):
             return False
-        self._requests[request_id] = replace(request, consumed_at=self._clock.now())
+        self._requests[request_id] = replace(self.find(request_id), consumed_at=self._clock.now())
         return True
 
     def rebind(self, request_id: str, digest: str) -> None:
@@ -236,6 +240,12 @@ class Docket:
                 self._requests[request.id] = withdraw(request, status)
                 closed.append(self._requests[request.id])
         return closed
+
+    def supersede(self, root: str) -> None:
+        """Close the open approvals of a root and of the runs below it: they are asked again under another policy."""
+        for request in list(self._requests.values()):
+            if request.root_run == root and request.status == "pending" and request.kind in ("tool_call", "step"):
+                self._requests[request.id] = withdraw(request, "superseded")
 
     def next_deadline(self) -> float | None:
         """The earliest deadline of an open request."""

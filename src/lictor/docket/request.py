@@ -133,7 +133,8 @@ class Request:
     `status` is `pending` and then, for ever, one of approved, rejected, edited, responded,
     retried, skipped, expired, cancelled, superseded, undeliverable. `digest` binds kind, tool,
     schema, arguments after transforms, path, call, policy and epoch; after an edit it binds the
-    edited arguments. `approvals` are the parties that approved while others are still asked.
+    edited arguments. `approvals` are the actors that approved while others are still asked, `met` the
+    parties they stand for.
     Times are seconds since the epoch.
     """
 
@@ -157,8 +158,10 @@ class Request:
     status: str = "pending"
     resolution: Resolution | None = None
     approvals: tuple[str, ...] = ()
+    met: tuple[tuple[str, ...], ...] = ()
     epoch: int = 0
     user: str | None = None
+    policy: str | None = None
     grant_key: str | None = None
     consumed_at: float | None = None
 
@@ -200,13 +203,14 @@ def decide(request: Request, decision: Decision, now: float) -> Request:
     _check(request, decision)
     by = Decided(kind=decision.by.kind, id=decision.by.id, via=decision.by.via)
     if decision.verb in ("approve", "edit"):
-        open_parties = _open_parties(request, decision.by)
-        if open_parties:
+        met = tuple([party for party in request.parties if party in request.met or decision.by.matches(party)])
+        if met != request.parties:
             if decision.verb == "edit":
                 raise WrongVerb(
                     f"request {request.id} needs several parties; approve or reject it as shown", status="pending"
                 )
-            return replace(request, approvals=(*request.approvals, str(decision.by)))
+            approvals = tuple(dict.fromkeys((*request.approvals, str(decision.by))))
+            return replace(request, approvals=approvals, met=met)
     resolution = Resolution(
         verb=decision.verb,
         decided_by=by,
@@ -284,14 +288,6 @@ def _check_edit(request: Request, arguments: Mapping[str, Any] | None) -> None:
             problems.append(f"{name}: {kind} expected")
     if problems:
         raise ToolArgumentsInvalid(request.tool or "?", problems)
-
-
-def _open_parties(request: Request, by: Actor) -> list[tuple[str, ...]]:
-    """The parties that have not approved yet, `by` included among those that have."""
-    have = [Actor.of(text) for text in request.approvals]
-    return [
-        party for party in request.parties if not by.matches(party) and not any(actor.matches(party) for actor in have)
-    ]
 
 
 def expire(request: Request, now: float) -> Request:

@@ -178,6 +178,7 @@ def _verdict(payload: Mapping[str, Any]) -> dict[str, Any]:
         "decision": verdict["decision"],
         "reason": verdict["reason"] if "reason" in verdict else None,
         "by": payload["by"],
+        "call": payload["call"] if "call" in payload else None,
         "record": record,
     }
 

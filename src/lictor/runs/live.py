@@ -44,6 +44,7 @@ class LiveRun(Generic[S]):
         "state",
         "store",
         "task",
+        "tree",
         "wake",
         "woken",
     )
@@ -77,6 +78,12 @@ class LiveRun(Generic[S]):
         self._now = time.time if type(clock) is Clock else clock.now
         self._kinds = machine.kinds
         self._crashed = False
+        self.tree: list[LiveRun[Any]] = [self]
+
+    def join(self, parent: LiveRun[Any]) -> None:
+        """Live and die with the process that drives `parent`."""
+        self.tree = parent.tree
+        self.tree.append(self)
 
     def refold(self) -> None:
         """Rebuild the state from the log, as after a crash."""
@@ -107,8 +114,9 @@ class LiveRun(Generic[S]):
         return self.machine.finished(self.state)
 
     def crash(self) -> None:
-        """From here on this object writes nothing, as if its process were gone."""
-        self._crashed = True
+        """From here on no run of this tree writes anything, as if their process were gone."""
+        for live in self.tree:
+            live._crashed = True
 
     @property
     def crashed(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lictor.agent import Session
-from lictor.errors import ConversationBusy
+from lictor.errors import ConversationBusy, NotResumable
 from lictor.journal import Store
 from lictor.runs import TERMINAL
 from lictor.runtime.row import RunRow
@@ -66,6 +66,14 @@ class Conversations:
         self._rows[name] = replace(known, owner=run_id)
         brings = ("messages", "numbered", "positions", "labels")
         return {name: getattr(known, name) for name in brings}
+
+    def take_again(self, name: str | None, run_id: str, session: Session) -> None:
+        """Let the next attempt of a failed run write. Raises ConversationBusy, NotResumable when others went on."""
+        if name is None:
+            return
+        if self.get(name).messages != session.live.state.messages:
+            raise NotResumable(f"conversation {name!r} went on after run {run_id} failed; start a new run in it")
+        self.take(name, run_id)
 
     def give_back(self, name: str | None, run_id: str, session: Session) -> None:
         """Append what a run came to, and let the next one write."""

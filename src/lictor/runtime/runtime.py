@@ -183,9 +183,8 @@ class Runtime:
         if row.policy is not None and session.plan.policy != row.policy:
             if not accept_policy_change:
                 raise PolicyChanged([f"policy {row.policy} became {session.plan.policy}"])
-            session.live.record(
-                "note", {"text": "policy change accepted", "from": row.policy, "to": session.plan.policy}
-            )
+            session.live.record("policy_changed", {"from": row.policy, "to": session.plan.policy})
+            self.docket.supersede(run_id)
             row = replace(row, policy=session.plan.policy)
             self._rows[run_id] = row
         if row.status in TERMINAL:
@@ -194,6 +193,7 @@ class Runtime:
                 raise NotResumable(
                     f"run {run_id} is {row.status}; only a failed run that is resumable has a next attempt"
                 )
+            self._conversations.take_again(row.conversation, run_id, session)
             session.live.record("resumed", {})
             self._rows[run_id] = replace(row, status="queued")
         self._engine.submit(run_id)
