@@ -16,13 +16,15 @@ from typing import Any
 
 import pytest
 
-from lictor import faults, Agent, InterceptionBlocked, RunResult, Runtime, ScriptedModel, Usage, interceptor
+from lictor import Agent, InterceptionBlocked, RunResult, Runtime, ScriptedModel, Usage, faults, interceptor
 from lictor.agent import trace_of
+from lictor.docket import REQUESTS
 from lictor.errors import SimulatedCrash
 from lictor.hooks import ALLOW
 from lictor.journal import Entry, MemoryStore
 from lictor.models import ModelRequest
 from lictor.runs import TERMINAL, Ending, Event, follow
+from lictor.runtime import RUNS
 
 both_ways = pytest.mark.parametrize("how", ["plain", "streamed"])
 """Each test that has this runs once through `run` and once through `stream`."""
@@ -149,7 +151,9 @@ async def events_in(store: Any, root: str) -> list[Event]:
 # ---- runs in a Runtime --------------------------------------------------------------------------
 
 
-async def park(runtime: Runtime, agent: Agent, task: Any = "go", how: str = "plain", **options: Any) -> tuple[Any, RunResult]:
+async def park(
+    runtime: Runtime, agent: Agent, task: Any = "go", how: str = "plain", **options: Any
+) -> tuple[Any, RunResult]:
     """Start a run and wait until it parks or ends; its handle and how it stands."""
     run = await runtime.start(agent, task, **options)
     return run, await settled(runtime, run, how)
@@ -278,7 +282,7 @@ def check(store: Any, root: str) -> None:
         runs.setdefault(item.run_id, []).append(item.entry)
     for run_id, entries in runs.items():
         _check_run(run_id, entries, store)
-    requests = [row for row in store.table("request").values() if row.root_run == root]
+    requests = [row for row in store.table(REQUESTS).values() if row.root_run == root]
     if any(entry.kind == "run_finished" for entry in runs[root][-1:]):
         assert [request.id for request in requests if request.status == "pending"] == [], "a request outlives its run"
         unfinished = [run_id for run_id, entries in runs.items() if entries[-1].kind != "run_finished"]
@@ -288,7 +292,7 @@ def check(store: Any, root: str) -> None:
 def _check_run(run_id: str, entries: list[Entry], store: Any) -> None:
     assert [entry.seq for entry in entries] == list(range(len(entries)))
     kinds = Counter(entry.kind for entry in entries)
-    row = store.table("run").get(run_id)
+    row = store.table(RUNS).get(run_id)
     before = () if row is None else row.messages
     trace = trace_of(run_id, entries, before)
     messages = trace.messages
@@ -324,11 +328,18 @@ def _check_calls(entries: list[Entry], records: list[Mapping[str, Any]]) -> None
         if record["interception_point"] == "pre_tool_call":
             allowed += record["mode"] != "enforce" or verdict["decision"] in ("allow", "transform")
         posts += record["interception_point"] == "post_tool_call"
-    refused = {call["id"] for entry in entries if entry.kind == "model_finished" for call in entry.payload.get("calls", ()) if call.get("problem")}
+    refused = {
+        call["id"]
+        for entry in entries
+        if entry.kind == "model_finished"
+        for call in entry.payload.get("calls", ())
+        if call.get("problem")
+    }
     answered = [
         entry
         for entry in entries
-        if entry.kind == "request_decided" and (entry.payload["kind"], entry.payload["verb"]) == ("tool_call", "respond")
+        if entry.kind == "request_decided"
+        and (entry.payload["kind"], entry.payload["verb"]) == ("tool_call", "respond")
     ]
     own = len(refused & set(ended)) + len(answered)
     assert posts == allowed + own, f"{allowed} allowed and {own} refused or answered calls, {posts} post_tool_call"

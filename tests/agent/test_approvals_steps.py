@@ -10,6 +10,7 @@ import pytest
 from driving import Seen, Strict, crash_at, decided, park, policy, reopened, settled, tools_said
 
 from lictor import ALLOW, Agent, Governance, Runtime, Verdict, tool
+from lictor.agent import HELD
 from lictor.errors import NotResumable, PolicyChanged, SimulatedCrash
 from lictor.models import call, fail, say
 from lictor.testing.clock import VirtualClock
@@ -59,7 +60,7 @@ async def test_a_liftable_deny_at_any_point_waits_and_goes_on(point: str, drop: 
     assert len(scene.model.requests) == 2
     assert scene.seen.order.count(point) == {"pre_model_call": 3, "post_model_call": 3}.get(point, 2)
     assert scene.seen.order.count("agent_shutdown") == 1
-    assert first.store.table("held") == {}
+    assert first.store.table(HELD).values() == []
     await runtime.__aexit__(None, None, None)
 
 
@@ -78,7 +79,7 @@ async def test_a_rejected_step_denies(point: str) -> None:
             assert (result.status, result.reason, result.answer) == ("blocked", "rejected", None)
         assert ("result" in str(result.trace.messages)) is (point == "output")
         assert ("answer" in str(result.trace.messages)) is (point == "post_tool_call")
-        assert runtime.store.table("held") == {}
+        assert runtime.store.table(HELD).values() == []
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -90,7 +91,7 @@ async def test_a_step_that_waits_is_cancelled_cleanly(point: str) -> None:
         await runtime.commands.cancel(run.id, by="human:ana")
         result = await settled(runtime, run)
         assert result.status == "cancelled"
-        assert runtime.store.table("held") == {}
+        assert runtime.store.table(HELD).values() == []
         assert ("result" in str(result.trace.messages)) is (point == "output")
 
 
@@ -175,7 +176,9 @@ async def test_a_crash_in_one_nested_agent_leaves_its_siblings_to_be_resumed() -
 
     left = Agent("left", model=Strict([call("wait"), say("left done")], id="left"), tools=[wait])
     right = Agent("right", model=Strict([call("die"), say("right done")], id="right"), tools=[die])
-    outer = Agent("outer", model=Strict([[call("left", task="t"), call("right", task="t")], say("ok")]), tools=[left, right])
+    outer = Agent(
+        "outer", model=Strict([[call("left", task="t"), call("right", task="t")], say("ok")]), tools=[left, right]
+    )
     with crash_at("effect.after"):
         async with Runtime() as first:
             run = await first.start(outer, "go")
@@ -218,7 +221,6 @@ async def test_an_external_tool_gets_its_value_from_outside(verb: str, drop: boo
     @tool(external=True, responders=["human:ana"])
     def survey(question: str) -> str:
         """Ask the customer."""
-        ...
 
     mask = policy("post_tool_call", lambda c: Verdict.replace("masked") if c["target"] == "4111" else ALLOW)
     agent = Agent("clerk", model=Strict([call("survey", question="?"), say("ok")]), tools=[survey], interceptors=[mask])
@@ -382,7 +384,9 @@ async def test_what_no_one_can_approve_says_so() -> None:
     """Without a Runtime and a resolver a liftable deny stands with its own reason, and the result adds `no_approver`."""
     from lictor import InterceptionBlocked
 
-    agent = Agent("clerk", model=Strict([say("x")]), interceptors=[policy("input", lambda c: Verdict.escalate("check"))])
+    agent = Agent(
+        "clerk", model=Strict([say("x")]), interceptors=[policy("input", lambda c: Verdict.escalate("check"))]
+    )
     with pytest.raises(InterceptionBlocked) as blocked:
         await agent.run("go")
     result: Any = blocked.value.run

@@ -50,7 +50,12 @@ async def test_A05_a_rejection_is_enforced_where_calls_are_executed(how: str, or
         result = await decided(runtime, run, (request.id, "reject", {"feedback": "no"}), how=how)
         assert (result.status, result.answer, till.paid) == ("completed", "ok", [])
         (content,) = tools_said(result.trace.messages)
-        assert json.loads(content) == {"error": "denied", "reason": "rejected", "message": "no", "decided_by": "human:ana"}
+        assert json.loads(content) == {
+            "error": "denied",
+            "reason": "rejected",
+            "message": "no",
+            "decided_by": "human:ana",
+        }
         assert not runtime.docket.consume(request.id, request.digest)
 
 
@@ -92,7 +97,6 @@ async def test_A15_values_reach_the_calls_they_were_given_for(seed: int) -> None
     @tool(external=True)
     def ask(name: str) -> str:
         """Ask somebody."""
-        ...
 
     batch = [call("ask", name=name) for name in "ABC"]
     agent = Agent("clerk", model=Strict([batch, say("ok")]), tools=[ask])
@@ -115,7 +119,6 @@ async def test_A17_a_pause_is_no_error(how: str) -> None:
     @tool(external=True)
     def ask(question: str) -> str:
         """Ask somebody."""
-        ...
 
     wrapping = [policy("pre_tool_call", lambda c: ALLOW, "a"), policy("post_tool_call", lambda c: ALLOW, "b")]
     agent = Agent("clerk", model=Strict([call("ask", question="?"), say("ok")]), tools=[ask], interceptors=wrapping)
@@ -235,7 +238,10 @@ async def test_A42_a_deadline_denies(how: str, restart: bool) -> None:
         request = await second.docket.get(request.id)
         assert (request.status, str(request.resolution.decided_by)) == ("expired", "timer:deadline")
         (content,) = tools_said(result.trace.messages)
-        assert (json.loads(content)["reason"], json.loads(content)["decided_by"]) == ("approval_expired", "timer:deadline")
+        assert (json.loads(content)["reason"], json.loads(content)["decided_by"]) == (
+            "approval_expired",
+            "timer:deadline",
+        )
         with pytest.raises(Expired):
             await second.docket.decide(request.id, "approve", by="human:ana")
 

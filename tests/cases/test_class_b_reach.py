@@ -170,7 +170,14 @@ def test_B22_a_nested_agent_cannot_bring_its_own_governance() -> None:
         Agent("outer", model=Strict([]), tools=[inner])
 
 
-SPELLINGS = [" browser_navigate ", "BROWSER_NAVIGATE", "mcp__web__browser_navigate", "ｂrowser_navigate", "Browser.navigate", ""]
+SPELLINGS = [
+    " browser_navigate ",
+    "BROWSER_NAVIGATE",
+    "mcp__web__browser_navigate",
+    "ｂrowser_navigate",
+    "Browser.navigate",
+    "",
+]
 
 
 @both_ways

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lictor.agent.assembly import assemble
 from lictor.agent.definition import Agent
+from lictor.agent.held import HELD
 from lictor.agent.history import History, Window, problems_of
 from lictor.agent.machine import AgentMachine, AgentState
 from lictor.agent.plan import plan_for, resolve_order
@@ -15,6 +16,7 @@ from lictor.agent.tools import Tool, ToolContext, ToolSource, fingerprint, forei
 from lictor.agent.trace import AgentTrace, trace_of
 
 __all__ = [
+    "HELD",
     "NO_GOVERNANCE",
     "Agent",
     "AgentMachine",

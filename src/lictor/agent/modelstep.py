@@ -7,6 +7,7 @@ from typing import Any
 
 from lictor.agent.approvals import StepResolver
 from lictor.agent.asking import ONE_REQUEST, Answer, Refusal, ask
+from lictor.agent.held import Held
 from lictor.agent.history import problems_of
 from lictor.agent.points import decider
 from lictor.agent.responses import (
@@ -21,7 +22,7 @@ from lictor.agent.responses import (
     unknown_tool,
 )
 from lictor.agent.session import Session
-from lictor.errors import ToolArgumentsInvalid
+from lictor.errors import StoreError, ToolArgumentsInvalid
 from lictor.hooks import Emission
 from lictor.models import ModelResponse
 from lictor.runs import DONE, PARKED, Cause, Command, Usage
@@ -42,7 +43,10 @@ async def model_step(session: Session, command: Command) -> bool:
     waits = live.state.waits
     wait = waits.get(command.key) if waits else None
     if wait is not None and wait.point == "post_model_call":
-        done = await _judge_response(session, command, session.held(wait.request))
+        held = session.held(wait.request)
+        if held is None or held.answer is None:
+            raise StoreError(f"the response that request {wait.request} is about is not in the store")
+        done = await _judge_response(session, command, held.answer)
         session.let_go(wait.request)
         return done
     if live.state.step >= session.max_steps:
@@ -97,7 +101,7 @@ async def _judge_response(session: Session, command: Command, answer: Answer) ->
     }
     if not emission.proceeds:
         if resolver is not None and resolver.parked is not None:
-            session.hold(resolver.parked.id, answer)
+            session.hold(resolver.parked.id, Held(answer=answer))
         else:
             live.record("model_finished", {**base, "outcome": "reask", "feedback": (), "denied": True})
         return blocked(session, command, emission, resolver)
@@ -196,7 +200,10 @@ async def output_step(session: Session, command: Command) -> bool:
     state = live.state
     wait = state.waits.get(command.key) if state.waits else None
     if wait is not None:
-        text = session.held(wait.request)
+        held = session.held(wait.request)
+        if held is None:
+            raise StoreError(f"the answer that request {wait.request} is about is not in the store")
+        text = held.value
         session.let_go(wait.request)
     else:
         text = state.pending[0] if state.pending[0] is not None else session.answer
@@ -207,7 +214,7 @@ async def output_step(session: Session, command: Command) -> bool:
         if control is not None and control.control == "retry":
             return _send_back(session, emission)
         if resolver is not None and resolver.parked is not None:
-            session.hold(resolver.parked.id, text)
+            session.hold(resolver.parked.id, Held(text))
         return blocked(session, command, emission, resolver)
     final = emission.target["content"]
     final = final if type(final) is str else thaw(final)
@@ -262,8 +269,9 @@ def drop_held(session: Session) -> None:
     for wait in live.state.waits.values():
         held = session.held(wait.request)
         session.let_go(wait.request)
-        if held is not None and wait.point == "post_model_call":
-            base = {"model": held.model, "step": live.state.step, "usage": held.usage.json(), "finish": held.response.finish}
+        if held is not None and held.answer is not None:
+            model, response, usage = held.answer
+            base = {"model": model, "step": live.state.step, "usage": usage.json(), "finish": response.finish}
             live.record("model_finished", {**base, "outcome": "reask", "feedback": (), "denied": True})
 
 

@@ -12,6 +12,7 @@ import orjson
 from lictor.agent.approvals import Approver, StepResolver
 from lictor.agent.calls import CallState
 from lictor.agent.definition import Agent
+from lictor.agent.held import HELD, Held
 from lictor.agent.history import History
 from lictor.agent.plan import Plan
 from lictor.agent.points import Points
@@ -147,17 +148,17 @@ class Session:
 
     # results that wait for a decision stay beside the docket, never in the log
 
-    def hold(self, request_id: str, value: Any) -> None:
-        """Keep a value until its request is decided."""
-        self.live.store.table("held")[request_id] = value
+    def hold(self, request_id: str, held: Held) -> None:
+        """Keep something until its request is decided."""
+        self.live.store.table(HELD)[request_id] = held
 
-    def held(self, request_id: str) -> Any:
-        """The value kept for a request, or None."""
-        return self.live.store.table("held").get(request_id)
+    def held(self, request_id: str) -> Held | None:
+        """What is kept for a request."""
+        return self.live.store.table(HELD).get(request_id)
 
     def let_go(self, request_id: str) -> None:
         """Forget the value kept for a request: it has its verdict."""
-        self.live.store.table("held").pop(request_id, None)
+        self.live.store.table(HELD).remove(request_id)
 
     def label(self, source: str, emission: Emission) -> None:
         """Keep result labels (§5.4); they come back as `extensions.<interceptor>.source_labels`."""

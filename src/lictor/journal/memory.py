@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, repeat
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from lictor.journal.table import MemoryTable, Rows, Table
 __all__ = ["MemoryStore"]
 
 R = TypeVar("R")
+UNDER_WAY = frozenset({"queued", "running", "cancelling"})
 
 _placed: Callable[[type[Positioned], tuple[int, str, Entry]], Positioned] = tuple.__new__
 
@@ -48,15 +49,17 @@ class _Root:
 class MemoryStore:
     """Logs and rows in plain dicts. Two Runtimes over one MemoryStore see the same runs."""
 
-    __slots__ = ("_leases", "_logs", "_roots", "_tables")
+    __slots__ = ("_leases", "_logs", "_roots", "_tables", "_woken")
 
     url = "memory:"
+    durable = False
 
     def __init__(self) -> None:
         self._logs: dict[str, Log] = {}
         self._roots: dict[str, _Root] = {}
         self._tables: dict[str, MemoryTable[Any]] = {}
         self._leases: dict[str, tuple[str, float]] = {}
+        self._woken: set[str] = set()
 
     def log(self, run_id: str, root: str) -> Log:
         """The log of `run_id`, to append to; empty when new."""
@@ -111,6 +114,7 @@ class MemoryStore:
         if holder != owner and until >= now and is_alive(holder):
             return False
         self._leases[root] = (owner, now + seconds)
+        self._woken.discard(root)
         return True
 
     def release(self, root: str, owner: str) -> None:
@@ -127,9 +131,31 @@ class MemoryStore:
         """Whether another driver took over; within one process nobody writes behind our back."""
         return False
 
-    def version(self) -> int:
-        """No other process sees this store."""
-        return 0
+    def wake(self, root: str) -> None:
+        """Mark a root run as having something to do."""
+        self._woken.add(root)
+
+    def renew(self, owner: str, now: float, seconds: float) -> None:
+        """Prolong every lease of `owner`."""
+        for root, (holder, _) in self._leases.items():
+            if holder == owner:
+                self._leases[root] = (owner, now + seconds)
+
+    def woken(self, owner: str, now: float) -> list[str]:
+        """Root runs that have something to do, and that `owner` drives or nobody."""
+        runs: Any = self._tables.get("run")
+        under_way = [] if runs is None else [key for key in runs if runs[key].status in UNDER_WAY]
+        ours = [root for root in self._woken if self.holder(root, now) == owner]
+        return [*ours, *(root for root in {*under_way, *self._woken} if self.holder(root, now) is None)]
+
+    def append_outside(self, run_id: str, root: str, kind: str, payload: Mapping[str, Any], at: float) -> bool:
+        """Add to a log from beside its driver; within one process that is always possible."""
+        self.log(run_id, root).append(kind, payload, at)
+        return True
+
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """No other process sees this store, so nothing ever changes behind our back."""
+        return lambda: None
 
     def close(self) -> None:
         """Nothing to close; another Runtime may go on with it."""
@@ -147,5 +173,5 @@ class MemoryStore:
 
         return undo
 
-    async def barrier(self) -> None:
+    async def barrier(self, root: str) -> None:
         """Memory has nothing to wait for."""

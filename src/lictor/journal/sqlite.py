@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
-from lictor.errors import NewerSchema, OlderSchema, StoreError
+from lictor.errors import LostLease, NewerSchema, OlderSchema, StoreError
 from lictor.journal.chain import START, VERSION, link
 from lictor.journal.entry import Entry, Positioned
 from lictor.journal.log import Log
@@ -51,13 +51,18 @@ class SqliteStore:
     Raises StoreError (NewerSchema, OlderSchema) when the file cannot be used; says what to do.
     """
 
+    durable = True
+
     def __init__(self, url: str, *, audit_key: bytes | None = None, migrate: bool = True) -> None:
         self.url = url
         self.path = _path(url)
         self._key = audit_key
         self._lock = threading.RLock()
         self._queue: list[_Queued] = []
+        self._writing: list[_Queued] = []
         self._wanted = threading.Event()
+        self._pause = threading.Event()
+        self._changed: list[Callable[[], None]] = []
         self._closed = False
         self._logs: dict[str, Log] = {}
         self._tails: dict[str, bytes] = {}
@@ -78,20 +83,29 @@ class SqliteStore:
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Everything queued, and what the block does, in one transaction; nested blocks join it."""
         with self._lock:
-            if self._db.in_transaction:
+            if self._within():
                 yield self._db
                 return
             try:
                 self._db.execute("BEGIN IMMEDIATE")
                 self._write_queue()
                 yield self._db
+                self._write_queue()
                 self._db.execute("COMMIT")
+                self._writing.clear()
             except BaseException as exc:
-                if self._db.in_transaction:
+                if self._within():
                     self._db.execute("ROLLBACK")
+                self._queue[:0] = self._writing
+                self._writing.clear()
+                self._tails.clear()
+                self._cursors.clear()
                 if isinstance(exc, sqlite3.Error):
                     raise _store_error(exc, self.path) from exc
                 raise
+
+    def _within(self) -> bool:
+        return self._db.in_transaction
 
     def flush(self) -> None:
         """Write what is queued, now."""
@@ -99,21 +113,24 @@ class SqliteStore:
             with self.transaction():
                 pass
 
-    async def barrier(self) -> None:
-        """Return when everything appended so far would survive a killed process."""
-        self.flush()
+    async def barrier(self, root: str) -> None:
+        """Return when everything appended so far would survive a killed process.
+
+        Raises LostLease when another driver took over `root`: then nothing may be done any more.
+        """
+        with self.transaction():
+            self._owned(root)
+        if root in self._lost:
+            raise LostLease(f"another driver took over run {root}")
 
     def _write_queue(self) -> None:
+        if not self._queue:
+            return
         queue, self._queue = self._queue, []
-        try:
-            rows = [self._row(item) for item in queue if self._owned(item.root)]
-            sql = "INSERT INTO event (root, cursor, run, seq, kind, version, at, payload, digest, prev, hash) "
-            self._db.executemany(sql + "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-        except BaseException:
-            self._queue = queue + self._queue
-            self._tails.clear()
-            self._cursors.clear()
-            raise
+        self._writing += queue
+        rows = [self._row(item) for item in queue if self._owned(item.root)]
+        sql = "INSERT INTO event (root, cursor, run, seq, kind, version, at, payload, digest, prev, hash) "
+        self._db.executemany(sql + "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def _row(self, item: _Queued) -> tuple[Any, ...]:
         entry = item.entry
@@ -128,7 +145,9 @@ class SqliteStore:
 
     def _tail(self, run: str) -> bytes:
         if run not in self._tails:
-            found = self._db.execute("SELECT hash FROM event WHERE run = ? ORDER BY seq DESC LIMIT 1", (run,)).fetchone()
+            found = self._db.execute(
+                "SELECT hash FROM event WHERE run = ? ORDER BY seq DESC LIMIT 1", (run,)
+            ).fetchone()
             self._tails[run] = START if found is None else bytes(found[0])
         return self._tails[run]
 
@@ -153,15 +172,25 @@ class SqliteStore:
         return root in self._lost
 
     def _write_on(self) -> None:
-        """The writer thread: what nobody waits for is written all the same, soon."""
-        while not self._closed:
-            self._wanted.wait()
+        """The writer thread: what nobody waits for is written all the same, soon; others' writes are noticed."""
+        version = self._version()
+        while True:
+            self._wanted.wait(None if not self._changed else FLUSH_SECONDS)
             self._wanted.clear()
-            threading.Event().wait(FLUSH_SECONDS)
+            if self._queue:
+                self._pause.wait(FLUSH_SECONDS)
+            if self._closed:
+                return
             try:
                 self.flush()
+                seen = self._version()
             except StoreError as exc:
                 self.fault = exc
+                continue
+            if seen != version:
+                version = seen
+                for callback in tuple(self._changed):
+                    callback()
 
     # leases of drivers
 
@@ -178,7 +207,7 @@ class SqliteStore:
             if holder not in (None, owner) and lease >= now and is_alive(holder):
                 return False
             fence += holder != owner
-            sql = "UPDATE run SET owner = ?, lease = ?, fence = ? WHERE key = ?"
+            sql = "UPDATE run SET owner = ?, lease = ?, fence = ?, wake = 0 WHERE key = ?"
             db.execute(sql, (owner, now + seconds, fence, root))
         if self._fences.get(root) != (owner, fence):
             self._forget(root)
@@ -206,7 +235,56 @@ class SqliteStore:
             found = self._db.execute("SELECT owner FROM run WHERE key = ? AND lease >= ?", (root, now)).fetchone()
         return found[0] if found is not None and found[0] is not None and is_alive(found[0]) else None
 
-    def version(self) -> int:
+    def wake(self, root: str) -> None:
+        """Mark a root run as having something to do."""
+        with self.transaction() as db:
+            db.execute("UPDATE run SET wake = 1 WHERE key = ?", (root,))
+
+    def renew(self, owner: str, now: float, seconds: float) -> None:
+        """Prolong every lease of `owner`."""
+        with self.transaction() as db:
+            db.execute("UPDATE run SET lease = ? WHERE owner = ?", (now + seconds, owner))
+
+    def woken(self, owner: str, now: float) -> list[str]:
+        """Root runs that have something to do, and that `owner` drives or nobody."""
+        sql = (
+            "SELECT key, owner, lease, wake FROM run WHERE wake = 1 OR status IN ('queued', 'running', 'cancelling') "
+            "ORDER BY rowid"
+        )
+        with self._lock:
+            rows = self._db.execute(sql).fetchall()
+        return [
+            key
+            for key, holder, lease, wake in rows
+            if (wake and holder == owner) or holder is None or lease < now or not is_alive(holder)
+        ]
+
+    def append_outside(self, run_id: str, root: str, kind: str, payload: Mapping[str, Any], at: float) -> bool:
+        """Add to a log from beside its driver: here if we drive it, else in a transaction of its own.
+
+        False when another process drives it: then only that process may write its log.
+        """
+        if root in self._fences:
+            self.log(run_id, root).append(kind, payload, at)
+            return True
+        with self.transaction() as db:
+            owner, lease = db.execute("SELECT owner, lease FROM run WHERE key = ?", (root,)).fetchone() or (None, 0)
+            if owner is not None and lease >= at and is_alive(owner):
+                return False
+            self._forget(root)
+            seq = db.execute("SELECT count(*) FROM event WHERE run = ?", (run_id,)).fetchone()[0]
+            self._queue.append(_Queued(root, run_id, Entry(seq, kind, payload, at)))
+            self._write_queue()
+            self._forget(root)
+        return True
+
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback`, from the store's thread, soon after another process wrote to the file."""
+        self._changed.append(callback)
+        self._wanted.set()
+        return lambda: self._changed.remove(callback)
+
+    def _version(self) -> int:
         """A number that changes whenever another process wrote to the file."""
         with self._lock:
             found: int = self._db.execute("PRAGMA data_version").fetchone()[0]
@@ -287,6 +365,7 @@ class SqliteStore:
             return
         self._closed = True
         self._wanted.set()
+        self._pause.set()
         self.flush()
         self._writer.join(timeout=BUSY_SECONDS)
         self._db.close()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from lictor.journal.entry import Entry, Positioned
 from lictor.journal.log import Log
@@ -19,11 +19,17 @@ class Store(Protocol):
     """One database: logs of runs, rows by key, leases of drivers.
 
     An append is visible at once to this process; `barrier` returns when everything appended so far
-    would survive a killed process (a no-op where nothing can survive). Rows are written at once.
+    would survive a killed process (a no-op unless `durable`); it raises LostLease when another
+    driver took the root over. Rows are written at once. `wake` marks a root run as having something
+    to do, `woken` lists those that `owner` drives or nobody; `append_outside` adds to a log that
+    this process does not drive, unless another one does.
     """
 
     @property
     def url(self) -> str: ...
+
+    @property
+    def durable(self) -> bool: ...
 
     def log(self, run_id: str, root: str) -> Log: ...
 
@@ -37,7 +43,7 @@ class Store(Protocol):
 
     def watch(self, root: str, callback: Callable[[Entry], None]) -> Callable[[], None]: ...
 
-    async def barrier(self) -> None: ...
+    async def barrier(self, root: str) -> None: ...
 
     def claim(self, root: str, owner: str, now: float, seconds: float) -> bool: ...
 
@@ -47,6 +53,14 @@ class Store(Protocol):
 
     def lost(self, root: str) -> bool: ...
 
-    def version(self) -> int: ...
+    def wake(self, root: str) -> None: ...
+
+    def woken(self, owner: str, now: float) -> list[str]: ...
+
+    def renew(self, owner: str, now: float, seconds: float) -> None: ...
+
+    def append_outside(self, run_id: str, root: str, kind: str, payload: Mapping[str, Any], at: float) -> bool: ...
+
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]: ...
 
     def close(self) -> None: ...

@@ -8,9 +8,9 @@ from typing import Any
 
 from lictor.agent import Session
 from lictor.errors import ConversationBusy, NotResumable
-from lictor.journal import Store
+from lictor.journal import Store, Table
 from lictor.runs import TERMINAL
-from lictor.runtime.row import RunRow
+from lictor.runtime.row import RUNS, RunRow
 
 __all__ = ["Conversation", "Conversations"]
 
@@ -37,14 +37,19 @@ class Conversation:
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
+CONVERSATIONS: Table[Conversation] = Table(
+    name="conversation", kind=Conversation, columns={"owner": lambda row: row.owner}
+)
+
+
 class Conversations:
     """The rows of conversations over a store."""
 
     __slots__ = ("_rows", "_runs")
 
     def __init__(self, store: Store) -> None:
-        self._rows: dict[str, Conversation] = store.table("conversation")
-        self._runs: dict[str, RunRow] = store.table("run")
+        self._rows = store.table(CONVERSATIONS)
+        self._runs = store.table(RUNS)
 
     def get(self, name: str) -> Conversation:
         """A conversation; empty when unknown."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from lictor.docket import Docket
 from lictor.errors import SimulatedCrash
@@ -32,14 +33,16 @@ class LocalEngine:
         self._again: set[str] = set()
         self._timer: asyncio.Task[None] | None = None
         self._timer_at: float | None = None
+        self._beat: asyncio.Task[None] | None = None
         self.crash: SimulatedCrash | None = None
         self.on_idle: Callable[[str], None] = _nothing
         self.on_drop: Callable[[str], None] = _nothing
 
-    async def open(self) -> None:
-        """Start taking stints."""
+    async def open(self, beat: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Start taking stints; `beat` runs beside them."""
         self._group = asyncio.TaskGroup()
         await self._group.__aenter__()
+        self._beat = None if beat is None else self._group.create_task(beat())
 
     async def close(self, grace: float) -> None:
         """Take no more stints, stop the timer, wait up to `grace` seconds, then drop what still runs.
@@ -59,6 +62,8 @@ class LocalEngine:
             if not task.done():
                 self.on_drop(root)
                 task.cancel()
+        if self._beat is not None:
+            self._beat.cancel()
         await group.__aexit__(None, None, None)
 
     @property
@@ -69,6 +74,13 @@ class LocalEngine:
     def active(self, root: str) -> bool:
         """Whether a stint of this root is under way."""
         return root in self._tasks
+
+    def drop(self, root: str) -> None:
+        """End a stint whose run is another driver's now."""
+        self.on_drop(root)
+        task = self._tasks.get(root)
+        if task is not None:
+            task.cancel()
 
     def submit(self, root: str) -> None:
         """Run a stint of `root`, now or right after the one under way."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
+from lictor import faults
 from lictor.agent import Agent, AgentTrace, Session, result_of, split_limits, trace_of
 from lictor.docket import Docket, Request
 from lictor.errors import DefinitionError, DefinitionNotFound, NotResumable, PolicyChanged
 from lictor.hooks import Governance
-from lictor.journal import MemoryStore, Store
+from lictor.journal import Store, new_owner, open_store, retire
 from lictor.models import ChatModel
 from lictor.runs import TERMINAL, Cause, RunResult, User, watched
 from lictor.runtime.bells import Bells
@@ -21,19 +23,22 @@ from lictor.runtime.conversations import Conversation, Conversations
 from lictor.runtime.definitions import Definitions
 from lictor.runtime.engine import LocalEngine
 from lictor.runtime.handle import Run
-from lictor.runtime.row import RunRow, check_json
+from lictor.runtime.row import RUNS, SIGNALS, RunRow, Signal, check_json
 from lictor.values import Clock, new_id
 
 __all__ = ["Runtime"]
 
 EMPTY: Mapping[str, Any] = {}
+LEASE_SECONDS = 5.0
+"""How long a driver may be silent until another one takes its runs; it renews three times as often."""
 
 
 class Runtime:
     """Drives runs over a store.
 
     Arguments:
-        store: `"memory:"`, or a store object (two Runtimes over one see the same runs).
+        store: `"memory:"`, `"sqlite:///file.db"` (other processes of this host see the same runs), or a
+            store object (two Runtimes over one see the same runs).
         governance: how verdicts compose, for every run; then agents may not set their own.
         interceptors: policies above every agent.
         watchers: see every run; told what happens, without power over it.
@@ -65,17 +70,18 @@ class Runtime:
     ) -> None:
         if engine != "local":
             raise DefinitionError(f"engine={engine!r}: only 'local' exists so far")
-        self.store: Store = _store(store)
+        self.store: Store = open_store(store) if isinstance(store, str) else store
+        self._owns_store = isinstance(store, str)
         self.clock = clock or Clock()
         self.docket = Docket(self.store, self.clock, self._decided)
         self.commands = Commands(self)
         self.grace = grace
         self._definitions = Definitions(governance, interceptors, deps, models, watchers)
-        self._rows: dict[str, RunRow] = self.store.table("run")
-        self._keys: dict[str, str] = self.store.table("run_key")
+        self._rows = self.store.table(RUNS)
+        self._signals = self.store.table(SIGNALS)
         self._conversations = Conversations(self.store)
         self._live: dict[str, Session] = {}
-        self._name = new_id("driver")
+        self._owner = new_owner()
         self._bells = Bells()
         self._drives = drive
         self._engine = LocalEngine(self.clock, self.docket, self._stint)
@@ -85,15 +91,23 @@ class Runtime:
             self._definitions.register(definition, name)
 
     async def __aenter__(self) -> Runtime:
+        self._loop = asyncio.get_running_loop()
+        self._unwatch = self.store.on_change(self._from_outside)
         if self._drives:
-            await self._engine.open()
-            self._adopt()
+            await self._engine.open(self._keep_leases if self.store.durable else None)
+            self._look()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._engine.close(self.grace)
+        self._unwatch()
+        try:
+            await self._engine.close(self.grace)
+        finally:
+            retire(self._owner)
+            if self._owns_store:
+                self.store.close()
 
     # starting
 
@@ -128,8 +142,9 @@ class Runtime:
             on_busy: `reject` (ConversationBusy), `wait`, or `cancel` the run that owns the conversation.
             **limits: `max_steps`, or fields of Budget.
         """
-        if key is not None and key in self._keys:
-            return Run(self, self._keys[key])
+        known = self._rows.find(start_key=key) if key is not None else ()
+        if known:
+            return Run(self, known[0].run_id)
         agent = self._definitions.register(target, getattr(target, "name", ""))
         split_limits(agent, limits)
         check_json(task, "task")
@@ -151,12 +166,12 @@ class Runtime:
             **history_of,
         )
         self._definitions.give(run_id, interceptors, deps, watchers)
-        self._rows[run_id] = row
-        if key is not None:
-            self._keys[key] = run_id
         session = self._session(row)
-        self._rows[run_id] = replace(row, policy=session.plan.policy)
-        session.live.record("run_started", {"agent": agent.name, "path": [[agent.name, run_id, None]]})
+        faults.reach("submit.before")
+        with self.store.transaction():
+            self._rows[run_id] = replace(row, policy=session.plan.policy)
+            session.live.record("run_started", {"agent": agent.name, "path": [[agent.name, run_id, None]]})
+        faults.reach("submit.after")
         self._engine.submit(run_id)
         return Run(self, run_id)
 
@@ -177,7 +192,7 @@ class Runtime:
             raise DefinitionNotFound(f"run {run_id} is one of {row.definition!r}; pass it in Runtime(definitions=…)")
         if interceptors or run_id not in self._definitions.given:
             self._definitions.give(run_id, interceptors)
-        if row.driver not in (None, self._name):
+        if self.store.holder(run_id, self.clock.now()) not in (None, self._owner):
             raise NotResumable(f"run {run_id} is driven by another Runtime; wait for its result there")
         session = self._session(row)
         if row.policy is not None and session.plan.policy != row.policy:
@@ -237,13 +252,18 @@ class Runtime:
         if row.status in TERMINAL:
             return
         session = self._live.get(run_id)
-        self._rows[run_id] = replace(row, status="cancelling")
         if session is not None:
+            self._rows[run_id] = replace(row, status="cancelling")
             session.live.interrupt(cause)
             return
-        for request in await self.docket.pending(run=run_id, limit=10_000):
-            self.docket.withdraw(request.run_id)
-        self.store.log(run_id, run_id).append("cause", cause.json(), self.clock.now())
+        with self.store.transaction():
+            for request in await self.docket.pending(run=run_id, limit=10_000):
+                self.docket.withdraw(request.run_id)
+            if self.store.append_outside(run_id, run_id, "cause", cause.json(), self.clock.now()):
+                self._rows[run_id] = replace(row, status="cancelling")
+            else:
+                self._signals[new_id()] = Signal(root_run=run_id, cause=cause.json())
+            self.store.wake(run_id)
         self._engine.submit(run_id)
 
     # inside
@@ -256,18 +276,24 @@ class Runtime:
     async def _stint(self, run_id: str) -> None:
         """Drive a root from wake to park or end, then settle its row and its conversation."""
         row = self.row(run_id)
-        if row.status in TERMINAL or row.definition not in self._definitions or row.driver not in (None, self._name):
+        if row.status in TERMINAL or row.definition not in self._definitions:
             return
+        if not self.store.claim(run_id, self._owner, self.clock.now(), LEASE_SECONDS):
+            return
+        faults.reach("claim.before_first_step")
         session = self._session(row)
+        self._take_signals(run_id, session)
         ending = session.live.state.cause is not None
         if row.policy is not None and session.plan.policy != row.policy and not ending:
             text = "the policy changed; resume with accept_policy_change=True, or with the interceptors of the start"
-            session.live.record("note", {"text": text})
-            self._rows[run_id] = replace(row, status="waiting")
+            with self.store.transaction():
+                session.live.record("note", {"text": text})
+                self._rows[run_id] = replace(row, status="waiting")
+                self.store.release(run_id, self._owner)
             return
         self._live[run_id] = session
         session.live.task = asyncio.current_task()
-        self._rows[run_id] = replace(row, status="running", driver=self._name)
+        self._rows[run_id] = replace(row, status="running")
         try:
             await watched(session, session.options.watchers)
         finally:
@@ -275,19 +301,23 @@ class Runtime:
             self._settle(run_id, session)
 
     def _settle(self, run_id: str, session: Session) -> None:
-        row, state = replace(self.row(run_id), driver=None), session.live.state
-        if session.live.crashed:
-            self._rows[run_id] = row
+        row, state = self.row(run_id), session.live.state
+        if session.live.crashed or self.store.lost(run_id):
             return
-        if state.phase in ("loop", "again") or (state.finished and not (state.cause and state.cause.resumable)):
+        over = state.finished
+        faults.reach("finish.before" if over else "park.before")
+        if state.phase in ("loop", "again") or (over and not (state.cause and state.cause.resumable)):
             row = replace(row, task=None)  # its verdict was given: from here on only what `input` let through is kept
-        if not state.finished:
-            self._rows[run_id] = replace(row, status="waiting")
-            return
-        cause = state.cause
-        status = "completed" if state.answered or cause is None else cause.status
-        self._rows[run_id] = replace(row, status=status)
-        self._conversations.give_back(row.conversation, run_id, session)
+        with self.store.transaction():
+            if over:
+                cause = state.cause
+                status = "completed" if state.answered or cause is None else cause.status
+                self._rows[run_id] = replace(row, status=status)
+                self._conversations.give_back(row.conversation, run_id, session)
+            else:
+                self._rows[run_id] = replace(row, status="waiting")
+            self.store.release(run_id, self._owner)
+        faults.reach("finish.after" if over else "park.after")
 
     async def _take_conversation(self, name: str | None, run_id: str, on_busy: str) -> dict[str, Any]:
         """Make `run_id` the writer of a conversation; what it holds so far."""
@@ -307,20 +337,39 @@ class Runtime:
         """A conversation as stored; empty when unknown."""
         return self._conversations.get(name)
 
-    def _adopt(self) -> None:
-        """Drive what the Runtime before us left under way."""
-        for row in list(self._rows.values()):
-            waiting = row.status == "waiting" and self._decided_meanwhile(row)
-            if row.status in ("queued", "running", "cancelling") or waiting:
-                self._engine.submit(row.run_id)
+    def _look(self) -> None:
+        """Drive what has something to do and no driver, and tell live runs what others did to them."""
+        for root in self.store.woken(self._owner, self.clock.now()):
+            session = self._live.get(root)
+            if session is not None:
+                self.store.claim(root, self._owner, self.clock.now(), LEASE_SECONDS)
+                self._take_signals(root, session)
+                session.live.poke()
+            self._engine.submit(root)
         self._engine.watch_deadlines()
+        self._bells.ring("", everybody=True)
 
-    def _decided_meanwhile(self, row: RunRow) -> bool:
-        """Whether a request of a parked run was decided while nobody drove it."""
-        return any(
-            request.root_run == row.run_id and request.status != "pending" and request.consumed_at is None
-            for request in self.store.table("request").values()
-        )
+    def _from_outside(self) -> None:
+        """Called by the store's thread: another process wrote something."""
+        with contextlib.suppress(RuntimeError):  # the loop is gone, and so is whoever could look
+            self._loop.call_soon_threadsafe(self._look)
+
+    def _take_signals(self, run_id: str, session: Session) -> None:
+        """Carry out what another process wants of a run that we drive."""
+        for key in list(self._signals) if self._signals.find(root_run=run_id) else ():
+            signal = self._signals.get(key)
+            if signal is not None and signal.root_run == run_id:
+                self._signals.remove(key)
+                session.live.interrupt(Cause.of(signal.cause))
+
+    async def _keep_leases(self) -> None:
+        """Prolong our leases while we live; a run that was taken from us is dropped."""
+        while True:
+            await asyncio.sleep(LEASE_SECONDS / 3)
+            self.store.renew(self._owner, self.clock.now(), LEASE_SECONDS)
+            for root in [root for root in self._live if self.store.holder(root, self.clock.now()) != self._owner]:
+                self._engine.drop(root)
+            self._look()
 
     def _decided(self, request: Request) -> None:
         """A request was settled: its root has something to do again."""
@@ -336,12 +385,6 @@ class Runtime:
             session.live.crash()
 
     def _idle(self, root: str) -> None:
+        if self._engine.crash is not None:
+            retire(self._owner)
         self._bells.ring(root, everybody=self._engine.crash is not None)
-
-
-def _store(store: str | Store) -> Store:
-    if isinstance(store, str):
-        if store != "memory:":
-            raise DefinitionError(f"store={store!r}: only 'memory:' exists so far")
-        return MemoryStore()
-    return store
