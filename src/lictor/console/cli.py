@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -250,3 +251,6 @@ def _show_order(order: Mapping[str, Any]) -> None:
     from lictor.console.order import show
 
     show(Console(highlight=False), order)
+
+
+import_module("lictor.console.verbs")  # registers the verbs over a stored run

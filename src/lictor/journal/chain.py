@@ -11,7 +11,7 @@ import hashlib
 import hmac
 from typing import NamedTuple
 
-__all__ = ["START", "Link", "link"]
+__all__ = ["START", "VERSION", "Link", "digest_of", "link", "relink"]
 
 START = b"\0" * 32
 VERSION = 1
@@ -29,9 +29,14 @@ def _hash(data: bytes, key: bytes | None) -> bytes:
     return hashlib.sha256(data).digest() if key is None else hmac.new(key, data, hashlib.sha256).digest()
 
 
+def digest_of(payload: bytes, key: bytes | None = None) -> bytes:
+    """The digest of a payload as it is stored."""
+    return _hash(payload, key)
+
+
 def link(prev: bytes, run: str, seq: int, kind: str, payload: bytes, key: bytes | None = None) -> Link:
     """The link of an entry behind the one whose hash is `prev`."""
-    digest = _hash(payload, key)
+    digest = digest_of(payload, key)
     return Link(digest, prev, relink(prev, run, seq, kind, digest, key))
 
 

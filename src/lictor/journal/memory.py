@@ -104,7 +104,7 @@ class MemoryStore:
         return self._tables[table.name]
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self, root: str | None = None) -> Iterator[None]:
         """What one thread does between two awaits is one transaction anyway."""
         yield
 
@@ -131,6 +131,9 @@ class MemoryStore:
         """Whether another driver took over; within one process nobody writes behind our back."""
         return False
 
+    def discard(self, root: str) -> None:
+        """Everything is written at once, so there is nothing to drop."""
+
     def wake(self, root: str) -> None:
         """Mark a root run as having something to do."""
         self._woken.add(root)
@@ -146,7 +149,7 @@ class MemoryStore:
         runs: Any = self._tables.get("run")
         under_way = [] if runs is None else [key for key in runs if runs[key].status in UNDER_WAY]
         ours = [root for root in self._woken if self.holder(root, now) == owner]
-        return [*ours, *(root for root in {*under_way, *self._woken} if self.holder(root, now) is None)]
+        return [*ours, *(root for root in {*under_way, *self._woken, *self._leases} if self.holder(root, now) is None)]
 
     def append_outside(self, run_id: str, root: str, kind: str, payload: Mapping[str, Any], at: float) -> bool:
         """Add to a log from beside its driver; within one process that is always possible."""

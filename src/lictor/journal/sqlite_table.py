@@ -44,8 +44,7 @@ class SqliteTable(Generic[R]):
 
     def _select(self, where: str, values: tuple[Any, ...]) -> list[R]:
         sql = f"SELECT key, body FROM {self._name} {where}"  # noqa: S608 - the name is our own
-        with self._store._lock:
-            return [self._read(key, bytes(body)) for key, body in self._store._db.execute(sql, values)]
+        return [self._read(key, bytes(body)) for key, body in self._store.read(sql, values)]
 
     def get(self, key: str) -> R | None:
         """The row, or None."""
@@ -62,9 +61,7 @@ class SqliteTable(Generic[R]):
         return isinstance(key, str) and self.get(key) is not None
 
     def __iter__(self) -> Iterator[str]:
-        with self._store._lock:
-            rows = self._store._db.execute(f"SELECT key FROM {self._name} ORDER BY rowid").fetchall()  # noqa: S608
-        return iter([key for (key,) in rows])
+        return iter([key for (key,) in self._store.read(f"SELECT key FROM {self._name} ORDER BY rowid")])  # noqa: S608
 
     def values(self) -> list[R]:
         """All rows, oldest first."""
@@ -72,7 +69,10 @@ class SqliteTable(Generic[R]):
 
     def find(self, **equal: Any) -> list[R]:
         """Rows whose declared columns have these values, oldest first."""
-        where = " AND ".join(f"{name} IS ?" for name in equal if name in self._columns)
+        unknown = equal.keys() - self._columns.keys()
+        if unknown:
+            raise KeyError(*unknown)
+        where = " AND ".join(f"{name} IS ?" for name in equal) or "TRUE"
         return self._select(f"WHERE {where} ORDER BY rowid", tuple(equal.values()))
 
     def _values(self, key: str, row: R) -> tuple[Any, ...]:
@@ -97,10 +97,14 @@ class SqliteTable(Generic[R]):
     def swap(self, key: str, before: R, after: R) -> bool:
         """Replace a row if it still is `before` (compare-and-set)."""
         sets = ", ".join(f"{name} = ?" for name in ("body", *self._columns))
-        values = self._values(key, after)[1:]
-        sql = f"UPDATE {self._name} SET {sets} WHERE key = ? AND body = ?"  # noqa: S608 - the name is our own
+        sql = f"UPDATE {self._name} SET {sets} WHERE key = ?"  # noqa: S608 - the name is our own
         with self._store.transaction() as db:
-            return db.execute(sql, (*values, key, self._write(before))).rowcount == 1
+            now = self.get(key)
+            # As rows, not as bytes: 5 and 5.0 are written differently and are one deadline.
+            if now is None or not (now is before or now == before):
+                return False
+            db.execute(sql, (*self._values(key, after)[1:], key))
+            return True
 
     def remove(self, key: str) -> None:
         """Forget a row; nothing happens when there is none."""

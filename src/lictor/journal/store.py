@@ -20,9 +20,10 @@ class Store(Protocol):
 
     An append is visible at once to this process; `barrier` returns when everything appended so far
     would survive a killed process (a no-op unless `durable`); it raises LostLease when another
-    driver took the root over. Rows are written at once. `wake` marks a root run as having something
-    to do, `woken` lists those that `owner` drives or nobody; `append_outside` adds to a log that
-    this process does not drive, unless another one does.
+    driver took the root over, and so does `transaction` with that root. Rows are written at once.
+    `discard` drops what is not written yet, so that the log is as another process would find it.
+    `wake` marks a root run as having something to do, `woken` lists those that `owner` drives or
+    nobody; `append_outside` adds to a log that this process does not drive, unless another one does.
     """
 
     @property
@@ -39,7 +40,7 @@ class Store(Protocol):
 
     def table(self, table: Table[R]) -> Rows[R]: ...
 
-    def transaction(self) -> AbstractContextManager[object]: ...
+    def transaction(self, root: str | None = None) -> AbstractContextManager[object]: ...
 
     def watch(self, root: str, callback: Callable[[Entry], None]) -> Callable[[], None]: ...
 
@@ -52,6 +53,8 @@ class Store(Protocol):
     def holder(self, root: str, now: float) -> str | None: ...
 
     def lost(self, root: str) -> bool: ...
+
+    def discard(self, root: str) -> None: ...
 
     def wake(self, root: str) -> None: ...
 

@@ -45,9 +45,10 @@ CONVERSATIONS: Table[Conversation] = Table(
 class Conversations:
     """The rows of conversations over a store."""
 
-    __slots__ = ("_rows", "_runs")
+    __slots__ = ("_rows", "_runs", "_store")
 
     def __init__(self, store: Store) -> None:
+        self._store = store
         self._rows = store.table(CONVERSATIONS)
         self._runs = store.table(RUNS)
 
@@ -62,13 +63,14 @@ class Conversations:
 
     def take(self, name: str, run_id: str) -> dict[str, Any]:
         """Make `run_id` the writer; what the conversation brings to it. Raises ConversationBusy."""
-        busy = self.owner(name)
-        if busy is not None:
-            raise ConversationBusy(
-                f"conversation {name!r} belongs to run {busy.run_id} until that ends ({busy.status})"
-            )
-        known = self.get(name)
-        self._rows[name] = replace(known, owner=run_id)
+        with self._store.transaction():  # two processes may want it at once
+            busy = self.owner(name)
+            if busy is not None:
+                raise ConversationBusy(
+                    f"conversation {name!r} belongs to run {busy.run_id} until that ends ({busy.status})"
+                )
+            known = self.get(name)
+            self._rows[name] = replace(known, owner=run_id)
         brings = ("messages", "numbered", "positions", "labels")
         return {name: getattr(known, name) for name in brings}
 

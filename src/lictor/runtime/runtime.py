@@ -12,7 +12,7 @@ from typing import Any
 from lictor import faults
 from lictor.agent import Agent, AgentTrace, Session, result_of, split_limits, trace_of
 from lictor.docket import Docket, Request
-from lictor.errors import DefinitionError, DefinitionNotFound, NotResumable, PolicyChanged
+from lictor.errors import DefinitionError, DefinitionNotFound, NotResumable, PolicyChanged, StoreError
 from lictor.hooks import Governance
 from lictor.journal import Store, new_owner, open_store, retire
 from lictor.models import ChatModel
@@ -84,9 +84,11 @@ class Runtime:
         self._owner = new_owner()
         self._bells = Bells()
         self._drives = drive
+        self._left = False
         self._engine = LocalEngine(self.clock, self.docket, self._stint)
         self._engine.on_idle = self._idle
         self._engine.on_drop = self._drop
+        self._engine.on_fail = self.store.discard  # as after a crash: what is not written did not happen
         for name, definition in definitions.items():
             self._definitions.register(definition, name)
 
@@ -95,7 +97,11 @@ class Runtime:
         self._unwatch = self.store.on_change(self._from_outside)
         if self._drives:
             await self._engine.open(self._keep_leases if self.store.durable else None)
-            self._look()
+            try:
+                self._look()
+            except BaseException:
+                await self.__aexit__(None, None, None)
+                raise
         return self
 
     async def __aexit__(
@@ -105,6 +111,7 @@ class Runtime:
         try:
             await self._engine.close(self.grace)
         finally:
+            self._left = True
             retire(self._owner)
             if self._owns_store:
                 self.store.close()
@@ -126,6 +133,7 @@ class Runtime:
         history: str = "run",
         approval_deadline: float | None = None,
         on_busy: str = "reject",
+        source: str | None = None,
         **limits: Any,
     ) -> Run:
         """Start a run and return its handle; it is driven in the background.
@@ -140,12 +148,14 @@ class Runtime:
             interceptors: policies of this run only; they must be given again to resume it elsewhere.
             approval_deadline: seconds after which an undecided request of this run is denied.
             on_busy: `reject` (ConversationBusy), `wait`, or `cancel` the run that owns the conversation.
+            source: where the agent can be loaded from (`file.py:name`), for whoever resumes the run.
             **limits: `max_steps`, or fields of Budget.
         """
+        agent = self._definitions.register(target, getattr(target, "name", ""))
         known = self._rows.find(start_key=key) if key is not None else ()
         if known:
+            self._look()
             return Run(self, known[0].run_id)
-        agent = self._definitions.register(target, getattr(target, "name", ""))
         split_limits(agent, limits)
         check_json(task, "task")
         check_json(dict(context) if context is not None else None, "context")
@@ -163,14 +173,19 @@ class Runtime:
             history=history,
             limits=limits,
             approval_deadline=approval_deadline,
+            source=source,
             **history_of,
         )
         self._definitions.give(run_id, interceptors, deps, watchers)
         session = self._session(row)
         faults.reach("submit.before")
         with self.store.transaction():
-            self._rows[run_id] = replace(row, policy=session.plan.policy)
-            session.live.record("run_started", {"agent": agent.name, "path": [[agent.name, run_id, None]]})
+            known = self._rows.find(start_key=key) if key is not None else ()
+            if not known:
+                self._rows[run_id] = replace(row, policy=session.plan.policy)
+                session.live.record("run_started", {"agent": agent.name, "path": [[agent.name, run_id, None]]})
+        if known:  # another process started it since we looked
+            return Run(self, known[0].run_id)
         faults.reach("submit.after")
         self._engine.submit(run_id)
         return Run(self, run_id)
@@ -234,6 +249,8 @@ class Runtime:
             row = self.row(run_id)
             if self._engine.crash is not None:
                 raise self._engine.crash
+            if run_id in self._engine.failed:
+                raise self._engine.failed[run_id]
             if row.status in TERMINAL or (
                 until == "park" and row.status == "waiting" and not self._engine.active(run_id)
             ):
@@ -280,6 +297,7 @@ class Runtime:
             return
         if not self.store.claim(run_id, self._owner, self.clock.now(), LEASE_SECONDS):
             return
+        row = self.row(run_id)  # whoever drove it before us may have written it since
         faults.reach("claim.before_first_step")
         session = self._session(row)
         self._take_signals(run_id, session)
@@ -293,7 +311,8 @@ class Runtime:
             return
         self._live[run_id] = session
         session.live.task = asyncio.current_task()
-        self._rows[run_id] = replace(row, status="running")
+        with self.store.transaction(run_id):
+            self._rows[run_id] = replace(row, status="running")
         try:
             await watched(session, session.options.watchers)
         finally:
@@ -308,7 +327,7 @@ class Runtime:
         faults.reach("finish.before" if over else "park.before")
         if state.phase in ("loop", "again") or (over and not (state.cause and state.cause.resumable)):
             row = replace(row, task=None)  # its verdict was given: from here on only what `input` let through is kept
-        with self.store.transaction():
+        with self.store.transaction(run_id):  # a driver that was stopped for too long must not write its row either
             if over:
                 cause = state.cause
                 status = "completed" if state.answered or cause is None else cause.status
@@ -339,6 +358,8 @@ class Runtime:
 
     def _look(self) -> None:
         """Drive what has something to do and no driver, and tell live runs what others did to them."""
+        if self._left:  # the store told us of a change while we were leaving
+            return
         for root in self.store.woken(self._owner, self.clock.now()):
             session = self._live.get(root)
             if session is not None:
@@ -352,7 +373,12 @@ class Runtime:
     def _from_outside(self) -> None:
         """Called by the store's thread: another process wrote something."""
         with contextlib.suppress(RuntimeError):  # the loop is gone, and so is whoever could look
-            self._loop.call_soon_threadsafe(self._look)
+            self._loop.call_soon_threadsafe(self._look_again)
+
+    def _look_again(self) -> None:
+        """As `_look`, where nobody is told of an error: the next change or beat looks again."""
+        with contextlib.suppress(StoreError):
+            self._look()
 
     def _take_signals(self, run_id: str, session: Session) -> None:
         """Carry out what another process wants of a run that we drive."""
@@ -366,10 +392,11 @@ class Runtime:
         """Prolong our leases while we live; a run that was taken from us is dropped."""
         while True:
             await asyncio.sleep(LEASE_SECONDS / 3)
-            self.store.renew(self._owner, self.clock.now(), LEASE_SECONDS)
-            for root in [root for root in self._live if self.store.holder(root, self.clock.now()) != self._owner]:
-                self._engine.drop(root)
-            self._look()
+            with contextlib.suppress(StoreError):  # a lease that cannot be prolonged runs out, and its fence holds
+                self.store.renew(self._owner, self.clock.now(), LEASE_SECONDS)
+                for root in [root for root in self._live if self.store.holder(root, self.clock.now()) != self._owner]:
+                    self._engine.drop(root)
+                self._look()
 
     def _decided(self, request: Request) -> None:
         """A request was settled: its root has something to do again."""

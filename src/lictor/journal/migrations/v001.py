@@ -13,7 +13,8 @@ STATEMENTS = (
     "CREATE UNIQUE INDEX event_root ON event (root, cursor)",
     """CREATE TABLE run (
         key TEXT PRIMARY KEY, body BLOB NOT NULL, status TEXT NOT NULL, start_key TEXT, conversation TEXT,
-        owner TEXT, fence INTEGER NOT NULL DEFAULT 0, lease REAL NOT NULL DEFAULT 0, wake INTEGER NOT NULL DEFAULT 0)""",
+        owner TEXT, fence INTEGER NOT NULL DEFAULT 0, lease REAL NOT NULL DEFAULT 0,
+        wake INTEGER NOT NULL DEFAULT 0)""",
     "CREATE INDEX run_status ON run (status)",
     "CREATE UNIQUE INDEX run_start_key ON run (start_key) WHERE start_key IS NOT NULL",
     """CREATE TABLE request (
