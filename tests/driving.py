@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from lictor import faults, Agent, InterceptionBlocked, RunResult, Runtime, ScriptedModel, Usage, interceptor
+from lictor import Agent, InterceptionBlocked, RunResult, Runtime, ScriptedModel, Usage, faults, interceptor
 from lictor.agent import trace_of
 from lictor.errors import SimulatedCrash
 from lictor.hooks import ALLOW
@@ -149,7 +149,9 @@ async def events_in(store: Any, root: str) -> list[Event]:
 # ---- runs in a Runtime --------------------------------------------------------------------------
 
 
-async def park(runtime: Runtime, agent: Agent, task: Any = "go", how: str = "plain", **options: Any) -> tuple[Any, RunResult]:
+async def park(
+    runtime: Runtime, agent: Agent, task: Any = "go", how: str = "plain", **options: Any
+) -> tuple[Any, RunResult]:
     """Start a run and wait until it parks or ends; its handle and how it stands."""
     run = await runtime.start(agent, task, **options)
     return run, await settled(runtime, run, how)
@@ -324,11 +326,18 @@ def _check_calls(entries: list[Entry], records: list[Mapping[str, Any]]) -> None
         if record["interception_point"] == "pre_tool_call":
             allowed += record["mode"] != "enforce" or verdict["decision"] in ("allow", "transform")
         posts += record["interception_point"] == "post_tool_call"
-    refused = {call["id"] for entry in entries if entry.kind == "model_finished" for call in entry.payload.get("calls", ()) if call.get("problem")}
+    refused = {
+        call["id"]
+        for entry in entries
+        if entry.kind == "model_finished"
+        for call in entry.payload.get("calls", ())
+        if call.get("problem")
+    }
     answered = [
         entry
         for entry in entries
-        if entry.kind == "request_decided" and (entry.payload["kind"], entry.payload["verb"]) == ("tool_call", "respond")
+        if entry.kind == "request_decided"
+        and (entry.payload["kind"], entry.payload["verb"]) == ("tool_call", "respond")
     ]
     own = len(refused & set(ended)) + len(answered)
     assert posts == allowed + own, f"{allowed} allowed and {own} refused or answered calls, {posts} post_tool_call"

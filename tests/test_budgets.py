@@ -71,7 +71,11 @@ def test_functions_take_at_most_seven_parameters():
     long = []
     for place, node, head in nodes(SOURCES, *FUNCTIONS):
         names = [arg.arg for arg in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]]
-        if len([name for name in names if name not in {"self", "cls"}]) > 7 and "PLR0913" not in head and "@overload" not in head:
+        if (
+            len([name for name in names if name not in {"self", "cls"}]) > 7
+            and "PLR0913" not in head
+            and "@overload" not in head
+        ):
             long.append(place)
     assert long == []
 

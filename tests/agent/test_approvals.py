@@ -174,7 +174,7 @@ class Drifting:
 
 @pytest.mark.parametrize("times", [1, 2, 3, 10])
 async def test_arguments_that_change_after_an_approval_need_another_one(times: int) -> None:
-    """A decision binds to what was shown; other arguments open a new request, at most three, then the call is denied."""
+    """A decision binds to what was shown; other arguments open a new request, at most three, then a deny."""
     desk = Desk()
     drift = Drifting(times)
     model = Strict([call("pay", to="a", amount=1), say("ok")])

@@ -206,7 +206,7 @@ async def test_verbs_of_a_policy_narrow_what_may_be_done() -> None:
 
 
 async def test_a_grant_covers_the_same_arguments_until_it_is_revoked() -> None:
-    """`scope="same_arguments"` spares the question for equal arguments; others are asked, and so is everything after revoke."""
+    """`scope="same_arguments"` spares the question for equal arguments; others are asked, all after revoke."""
     desk = Desk()
     model = Strict([call("pay", n=1), call("pay", n=1), call("pay", n=2), say("ok"), call("pay", n=1), say("ok")])
     agent = Agent("clerk", model=model, tools=[desk.pay])

@@ -1,4 +1,4 @@
-"""Requests that are no approval of a call: liftable denies at other points, lost effects, outside values, changed policies."""
+"""Requests that approve no call: liftable denies at other points, lost effects, outside values, changed policies."""
 
 from __future__ import annotations
 
@@ -175,7 +175,9 @@ async def test_a_crash_in_one_nested_agent_leaves_its_siblings_to_be_resumed() -
 
     left = Agent("left", model=Strict([call("wait"), say("left done")], id="left"), tools=[wait])
     right = Agent("right", model=Strict([call("die"), say("right done")], id="right"), tools=[die])
-    outer = Agent("outer", model=Strict([[call("left", task="t"), call("right", task="t")], say("ok")]), tools=[left, right])
+    outer = Agent(
+        "outer", model=Strict([[call("left", task="t"), call("right", task="t")], say("ok")]), tools=[left, right]
+    )
     with crash_at("effect.after"):
         async with Runtime() as first:
             run = await first.start(outer, "go")
@@ -218,7 +220,6 @@ async def test_an_external_tool_gets_its_value_from_outside(verb: str, drop: boo
     @tool(external=True, responders=["human:ana"])
     def survey(question: str) -> str:
         """Ask the customer."""
-        ...
 
     mask = policy("post_tool_call", lambda c: Verdict.replace("masked") if c["target"] == "4111" else ALLOW)
     agent = Agent("clerk", model=Strict([call("survey", question="?"), say("ok")]), tools=[survey], interceptors=[mask])
@@ -379,10 +380,12 @@ async def test_the_next_attempt_goes_on_in_its_conversation() -> None:
 
 
 async def test_what_no_one_can_approve_says_so() -> None:
-    """Without a Runtime and a resolver a liftable deny stands with its own reason, and the result adds `no_approver`."""
+    """Without Runtime and resolver a liftable deny stands with its own reason; the result adds `no_approver`."""
     from lictor import InterceptionBlocked
 
-    agent = Agent("clerk", model=Strict([say("x")]), interceptors=[policy("input", lambda c: Verdict.escalate("check"))])
+    agent = Agent(
+        "clerk", model=Strict([say("x")]), interceptors=[policy("input", lambda c: Verdict.escalate("check"))]
+    )
     with pytest.raises(InterceptionBlocked) as blocked:
         await agent.run("go")
     result: Any = blocked.value.run

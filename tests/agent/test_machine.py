@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -109,7 +110,6 @@ class World:
         @tool(external=True)
         def outside(n: int) -> str:
             """Ask outside."""
-            ...
 
         return [once, pure, again, gated, boom, outside]
 
@@ -286,7 +286,7 @@ def verify(world: World, store: DyingStore, root: str) -> None:
         assert state.finished
         assert problems_of(state.messages) == []
         sequences = [entry.payload["record"]["sequence"] for entry in entries if entry.kind == "verdict"]
-        assert all(one < two for one, two in zip(sequences, sequences[1:], strict=False)), sequences
+        assert all(one < two for one, two in pairwise(sequences)), sequences
     counts = Counter(key for kind, key in world.effects if kind == "once")
     assert [key for key, count in counts.items() if count > 1] == [], "a `once` call ran twice"
     assert [request for request in store.table("request").values() if request.status == "pending"] == []

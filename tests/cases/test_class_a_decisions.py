@@ -35,7 +35,7 @@ class Till:
 @both_ways
 @pytest.mark.parametrize("order", [1, -1])
 async def test_A05_a_rejection_is_enforced_where_calls_are_executed(how: str, order: int) -> None:
-    """A rejected call runs by no way: not with another policy that rewrites the response, not by calling the executor."""
+    """A rejected call runs by no way: neither by a policy that rewrites the response nor by the executor."""
     till = Till()
     passing = policy("post_model_call", lambda c: ALLOW, "router")
     other = policy("pre_tool_call", lambda c: ALLOW, "other")
@@ -50,7 +50,12 @@ async def test_A05_a_rejection_is_enforced_where_calls_are_executed(how: str, or
         result = await decided(runtime, run, (request.id, "reject", {"feedback": "no"}), how=how)
         assert (result.status, result.answer, till.paid) == ("completed", "ok", [])
         (content,) = tools_said(result.trace.messages)
-        assert json.loads(content) == {"error": "denied", "reason": "rejected", "message": "no", "decided_by": "human:ana"}
+        assert json.loads(content) == {
+            "error": "denied",
+            "reason": "rejected",
+            "message": "no",
+            "decided_by": "human:ana",
+        }
         assert not runtime.docket.consume(request.id, request.digest)
 
 
@@ -92,7 +97,6 @@ async def test_A15_values_reach_the_calls_they_were_given_for(seed: int) -> None
     @tool(external=True)
     def ask(name: str) -> str:
         """Ask somebody."""
-        ...
 
     batch = [call("ask", name=name) for name in "ABC"]
     agent = Agent("clerk", model=Strict([batch, say("ok")]), tools=[ask])
@@ -115,7 +119,6 @@ async def test_A17_a_pause_is_no_error(how: str) -> None:
     @tool(external=True)
     def ask(question: str) -> str:
         """Ask somebody."""
-        ...
 
     wrapping = [policy("pre_tool_call", lambda c: ALLOW, "a"), policy("post_tool_call", lambda c: ALLOW, "b")]
     agent = Agent("clerk", model=Strict([call("ask", question="?"), say("ok")]), tools=[ask], interceptors=wrapping)
@@ -214,7 +217,7 @@ async def test_A41_no_text_decides(how: str, text: str) -> None:
 @both_ways
 @pytest.mark.parametrize("restart", [False, True])
 async def test_A42_a_deadline_denies(how: str, restart: bool) -> None:
-    """Nobody answers within the deadline: the call is denied by the timer, the run goes on, a late approval is refused."""
+    """Nobody answers in time: the timer denies the call, the run goes on, a late approval is refused."""
     clock = VirtualClock()
     till = Till(deadline=900)
     agent = Agent("clerk", model=Strict([call("pay", n=1), say("ok")]), tools=[till.pay])
@@ -235,7 +238,10 @@ async def test_A42_a_deadline_denies(how: str, restart: bool) -> None:
         request = await second.docket.get(request.id)
         assert (request.status, str(request.resolution.decided_by)) == ("expired", "timer:deadline")
         (content,) = tools_said(result.trace.messages)
-        assert (json.loads(content)["reason"], json.loads(content)["decided_by"]) == ("approval_expired", "timer:deadline")
+        assert (json.loads(content)["reason"], json.loads(content)["decided_by"]) == (
+            "approval_expired",
+            "timer:deadline",
+        )
         with pytest.raises(Expired):
             await second.docket.decide(request.id, "approve", by="human:ana")
 
@@ -339,7 +345,7 @@ async def test_A52_a_reused_provider_id_is_another_call(how: str) -> None:
 @both_ways
 @pytest.mark.parametrize("deps", [None, {"db": 1}, object()])
 async def test_A08_resuming_with_a_fresh_context_object_does_not_pause_again(how: str, deps: Any) -> None:
-    """The object that tools need is not stored; whatever is given on resume, the approval holds and is what tools see."""
+    """The object that tools need is not stored; what is given on resume is what tools see, the approval holds."""
     seen: list[Any] = []
 
     @tool(requires_approval=True)

@@ -20,7 +20,9 @@ async def test_B11_rewritten_delegation_reaches_the_member(how: str) -> None:
     inner = Strict([say("done")], id="inner")
     member = Agent("member", model=inner)
     rewrite = policy("pre_tool_call", lambda c: Verdict.transform("$target.task", c["target"]["task"] + " [policy]"))
-    leader = Agent("leader", model=Strict([call("member", task="p"), say("fine")]), tools=[member], interceptors=[rewrite])
+    leader = Agent(
+        "leader", model=Strict([call("member", task="p"), say("fine")]), tools=[member], interceptors=[rewrite]
+    )
     played = await play(leader, how=how)
     assert played.status == "completed"
     assert asked(inner).messages[-1] == {"role": "user", "content": "p [policy]"}

@@ -23,7 +23,10 @@ async def test_B02_denied_output_is_nowhere(how: str, history: str) -> None:
     guard = policy("output", lambda c: Verdict.deny("secret") if SECRET in json.dumps(c["target"]) else ALLOW)
     answer = f"my {SECRET}" if history == "run" else json.dumps({"key": SECRET})
     agent = Agent(
-        "clerk", model=Strict([say(answer)]), interceptors=[guard], output_type=dict[str, str] if history == "json" else None
+        "clerk",
+        model=Strict([say(answer)]),
+        interceptors=[guard],
+        output_type=dict[str, str] if history == "json" else None,
     )
     played = await play(agent, how=how)
     assert (played.status, played.reason, played.by, played.answer) == ("blocked", "secret", "agent:clerk/policy", None)
@@ -199,7 +202,9 @@ async def test_B27_each_blocked_call_has_its_own_reason(how: str) -> None:
         return ALLOW if reason is None else Verdict.deny(f"reason_{reason}", f"message {reason}")
 
     batch = [call("sh", cmd=cmd) for cmd in ("alpha", "beta", "ok")]
-    agent = Agent("clerk", model=Strict([batch, say("done")]), tools=[sh], interceptors=[policy("pre_tool_call", judge)])
+    agent = Agent(
+        "clerk", model=Strict([batch, say("done")]), tools=[sh], interceptors=[policy("pre_tool_call", judge)]
+    )
     played = await play(agent, how=how)
     alpha, beta, ok = (played.result_of(number) for number in range(3))
     assert json.loads(alpha) == {"error": "denied", "reason": "reason_A", "message": "message A"}

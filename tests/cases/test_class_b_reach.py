@@ -81,8 +81,7 @@ async def test_B19_running_siblings_are_cancelled_or_drained(how: str) -> None:
     @tool
     async def quick() -> str:
         await started.wait()
-        while not thread_runs.is_set():
-            await asyncio.sleep(0)
+        await asyncio.to_thread(thread_runs.wait, 10)
         return "quick"
 
     @tool
@@ -170,7 +169,14 @@ def test_B22_a_nested_agent_cannot_bring_its_own_governance() -> None:
         Agent("outer", model=Strict([]), tools=[inner])
 
 
-SPELLINGS = [" browser_navigate ", "BROWSER_NAVIGATE", "mcp__web__browser_navigate", "ｂrowser_navigate", "Browser.navigate", ""]
+SPELLINGS = [
+    " browser_navigate ",
+    "BROWSER_NAVIGATE",
+    "mcp__web__browser_navigate",
+    "ｂrowser_navigate",
+    "Browser.navigate",
+    "",
+]
 
 
 @both_ways

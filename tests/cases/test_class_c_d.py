@@ -248,7 +248,9 @@ async def test_D26_equal_calls_are_two_calls(how: str) -> None:
         return rolled[-1]
 
     played = await play(Agent("clerk", model=Strict([[call("roll")] * 2, say("done")]), tools=[roll]), how=how)
-    results = [(message["tool_call_id"], message["content"]) for message in played.messages if message["role"] == "tool"]
+    results = [
+        (message["tool_call_id"], message["content"]) for message in played.messages if message["role"] == "tool"
+    ]
     assert (rolled, results) == ([1, 2], [("call_0", "1"), ("call_1", "2")])
 
 
@@ -314,6 +316,7 @@ async def test_a_caller_that_cancels_leaves_every_call_answered(how: str) -> Non
 @both_ways
 async def test_a_decision_after_a_cancel_is_refused(how: str) -> None:
     """A parked run that is cancelled takes its request with it; deciding it later is refused."""
+
     @tool(requires_approval=True)
     async def pay() -> str:
         return "paid"

@@ -85,7 +85,9 @@ async def test_E21_children_started_together_cannot_overspend(how: str, priced: 
     if priced:
         inner.prices = Price(input=0.0, output=10_000.0)  # type: ignore[attr-defined]
     part = Usage(cost_usd=0.9)
-    leader = Strict([*[call("look", usage=part)] * 10, [call("M", usage=part, task="t"), *[call("M", task="t")] * 4]], id="L")
+    leader = Strict(
+        [*[call("look", usage=part)] * 10, [call("M", usage=part, task="t"), *[call("M", task="t")] * 4]], id="L"
+    )
     member = Agent("M", model=inner, settings={"max_tokens": 100})
     played = await play(Agent("L", model=leader, tools=[look, member], budget=Budget(max_cost_usd=10.0)), how=how)
     assert (played.status, played.reason) == ("exhausted", "budget:max_cost_usd")
@@ -122,7 +124,9 @@ async def test_E24_the_limit_of_invalid_calls_is_counted_per_tool(how: str) -> N
     script = [entry for _ in range(5) for entry in (call("f", n="no number"), call("look"))]
     played = await play(Agent("clerk", model=Strict([*script, say("x")]), tools=[f, look]), how=how)
     assert (played.status, played.reason) == ("failed", "invalid_arguments")
-    assert [json.loads(text)["error"] for text in tools_said(played.messages) if text != "seen"] == ["invalid_arguments"] * 3
+    assert [json.loads(text)["error"] for text in tools_said(played.messages) if text != "seen"] == [
+        "invalid_arguments"
+    ] * 3
 
 
 # ---- f ---------------------------------------------------------------------------------------------
@@ -328,7 +332,11 @@ async def test_G09_a_mapping_instead_of_text_is_taken(how: str) -> None:
     class Parsed(ScriptedModel):
         async def respond(self, messages: Any, tools: Any, settings: Any) -> Any:
             odd: Any = {"a": 7}
-            yield ModelResponse(None, (Call("1", "f", odd),), "tool_calls") if settings["position"] == 0 else ModelResponse("done")
+            yield (
+                ModelResponse(None, (Call("1", "f", odd),), "tool_calls")
+                if settings["position"] == 0
+                else ModelResponse("done")
+            )
 
     @tool
     async def f(a: int) -> str:

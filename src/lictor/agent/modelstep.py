@@ -124,7 +124,7 @@ def _take(
     if response.refusal is not None:
         live.record("model_finished", {**base, "outcome": "reask", "feedback": ()})
         return session.end(Cause("failed", "content_filter", error=f"the model refused: {content}"))
-    unlisted = response.hosted and [h.name for h in response.hosted if h.name not in session.agent.hosted_tools]
+    unlisted = [h.name for h in response.hosted if h.name not in session.agent.hosted_tools] if response.hosted else []
     if unlisted:
         live.record("model_finished", {**base, "outcome": "reask", "feedback": ()})
         names = ", ".join(unlisted)
@@ -263,7 +263,12 @@ def drop_held(session: Session) -> None:
         held = session.held(wait.request)
         session.let_go(wait.request)
         if held is not None and wait.point == "post_model_call":
-            base = {"model": held.model, "step": live.state.step, "usage": held.usage.json(), "finish": held.response.finish}
+            base = {
+                "model": held.model,
+                "step": live.state.step,
+                "usage": held.usage.json(),
+                "finish": held.response.finish,
+            }
             live.record("model_finished", {**base, "outcome": "reask", "feedback": (), "denied": True})
 
 
