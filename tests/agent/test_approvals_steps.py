@@ -218,10 +218,10 @@ async def test_an_external_tool_gets_its_value_from_outside(verb: str, drop: boo
     """It parks; the value passes `post_tool_call` like any result and the run goes on."""
 
     @tool(external=True, responders=["human:ana"])
-    def survey(question: str) -> str:
+    def survey(question: str) -> Any:
         """Ask the customer."""
 
-    mask = policy("post_tool_call", lambda c: Verdict.replace("masked") if c["target"] == "4111" else ALLOW)
+    mask = policy("post_tool_call", lambda c: Verdict.replace("masked") if c["target"] == "card-4111" else ALLOW)
     agent = Agent("clerk", model=Strict([call("survey", question="?"), say("ok")]), tools=[survey], interceptors=[mask])
     first = await Runtime().__aenter__()
     run, result = await park(first, agent)
@@ -231,7 +231,7 @@ async def test_an_external_tool_gets_its_value_from_outside(verb: str, drop: boo
     if drop:
         await first.__aexit__(None, None, None)
         runtime = await Runtime(first.store, definitions={"clerk": agent}).__aenter__()
-    options = {"value": "4111"} if verb == "respond" else {"feedback": "no answer"}
+    options = {"value": "card-4111"} if verb == "respond" else {"feedback": "no answer"}
     result = await decided(runtime, await runtime.run(run.id), (request.id, verb, options))
     (content,) = tools_said(result.trace.messages)
     assert result.status == "completed"
@@ -249,13 +249,13 @@ async def test_a_responded_call_passes_the_policies_on_results() -> None:
     async def pay() -> str:
         return "paid"
 
-    mask = policy("post_tool_call", lambda c: Verdict.replace("masked") if c["target"] == "4111" else ALLOW)
+    mask = policy("post_tool_call", lambda c: Verdict.replace("masked") if c["target"] == "card-4111" else ALLOW)
     agent = Agent("clerk", model=Strict([call("pay"), say("ok")]), tools=[pay], interceptors=[mask])
     async with Runtime() as runtime:
         run, result = await park(runtime, agent)
-        result = await decided(runtime, run, (result.requests[0].id, "respond", {"text": "4111"}))
+        result = await decided(runtime, run, (result.requests[0].id, "respond", {"text": "card-4111"}))
         assert tools_said(result.trace.messages) == ["masked"]
-        assert "4111" not in str(result.trace.steps)
+        assert "card-4111" not in str(result.trace.steps)
 
 
 @pytest.mark.parametrize("deadline", [None, 10.0])

@@ -72,7 +72,8 @@ async def test_A07_a_stale_decision_changes_nothing(how: str) -> None:
         assert second.arguments == {"n": 5000}
         with pytest.raises(AlreadyDecided) as refused:
             await runtime.docket.decide(first.id, "approve", by="human:ana")
-        assert (refused.value.status, refused.value.resolution.verb) == ("rejected", "reject")
+        stands: Any = refused.value.resolution
+        assert (refused.value.status, stands.verb) == ("rejected", "reject")
         assert (run.status, till.paid) == ("waiting", [])
         assert [request.id for request in await runtime.docket.pending()] == [second.id]
         result = await decided(runtime, run, (second.id, "approve", {}), how=how)
@@ -95,7 +96,7 @@ async def test_A15_values_reach_the_calls_they_were_given_for(seed: int) -> None
     """Three calls wait for values; however the answers are shuffled each call gets its own."""
 
     @tool(external=True)
-    def ask(name: str) -> str:
+    def ask(name: str) -> Any:
         """Ask somebody."""
 
     batch = [call("ask", name=name) for name in "ABC"]
@@ -117,7 +118,7 @@ async def test_A17_a_pause_is_no_error(how: str) -> None:
     """A call that waits for a value suspends the run whatever policies wrap it; nothing is written for it."""
 
     @tool(external=True)
-    def ask(question: str) -> str:
+    def ask(question: str) -> Any:
         """Ask somebody."""
 
     wrapping = [policy("pre_tool_call", lambda c: ALLOW, "a"), policy("post_tool_call", lambda c: ALLOW, "b")]
@@ -236,7 +237,7 @@ async def test_A42_a_deadline_denies(how: str, restart: bool) -> None:
         result = await settled(second, run, how)
         assert (result.status, till.paid) == ("completed", [])
         request = await second.docket.get(request.id)
-        assert (request.status, str(request.resolution.decided_by)) == ("expired", "timer:deadline")
+        assert (request.status, str(getattr(request.resolution, "decided_by", None))) == ("expired", "timer:deadline")
         (content,) = tools_said(result.trace.messages)
         assert (json.loads(content)["reason"], json.loads(content)["decided_by"]) == (
             "approval_expired",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -24,6 +24,10 @@ from lictor.journal import Entry
 from lictor.models import ChatModel
 from lictor.runs import DONE, Cause, LiveRun, Performer
 from lictor.values import freeze
+
+if TYPE_CHECKING:
+    from lictor.agent.incremental import Stream
+    from lictor.agent.stint import Sources
 
 __all__ = ["Options", "Session"]
 
@@ -80,6 +84,8 @@ class Session:
     posture: str
     store_each_call: bool
     history: History | None = None
+    sources: Sources | None = None
+    stream: Stream | None = None
     answer: Any = None
     blocked_by: Emission | None = None
     labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -125,6 +131,11 @@ class Session:
         """Record why the run ends; the first cause wins."""
         self.live.record("cause", cause.json())
         return DONE
+
+    def record_end(self, kind: str, payload: dict[str, Any], cause: Cause | None) -> bool:
+        """Record something together with why it ends the run, if it does: a crash never parts the two."""
+        self.live.record(kind, payload if cause is None else {**payload, "ends": cause.json()})
+        return DONE if cause is None else self.end(cause)
 
     def resolver(self, kind: str, step: str, call: CallState | None = None) -> StepResolver | None:
         """The docket's resolver for one emission, or None where the gate's own (or nobody) decides."""
@@ -196,7 +207,7 @@ class Session:
         options, live = self.options, self.live
 
         def note(what: str, value: Any) -> None:
-            if not live.finished:  # nothing follows the end
+            if not live.finished and not live.crashed:  # nothing follows the end
                 live.record("note", {"call": call.id, "tool": call.name, what: value})
 
         def emit(progress: Any) -> None:

@@ -211,6 +211,10 @@ class Docket:
         """Add a request; the same id again is a no-op."""
         return self._requests.setdefault(request.id, request)
 
+    def of_run(self, run_id: str) -> list[Request]:
+        """The requests of one run, without those below it, in any status."""
+        return [request for request in self._requests.values() if request.run_id == run_id]
+
     def of_step(self, run_id: str, step: str) -> list[Request]:
         """The requests that one step of a run opened, oldest first."""
         return requests_in_order([r for r in self._requests.values() if r.run_id == run_id and r.step == step])

@@ -8,13 +8,13 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from lictor.agent import Agent, AgentTrace, Session, result_of, split_limits, trace_of
+from lictor.agent import Agent, AgentTrace, Session, result_of, split_limits, stint, trace_of
 from lictor.docket import Docket, Request
 from lictor.errors import DefinitionError, DefinitionNotFound, NotResumable, PolicyChanged
 from lictor.hooks import Governance
 from lictor.journal import MemoryStore, Store
 from lictor.models import ChatModel
-from lictor.runs import TERMINAL, Cause, RunResult, User, watched
+from lictor.runs import TERMINAL, Cause, RunResult, User
 from lictor.runtime.bells import Bells
 from lictor.runtime.commands import Commands
 from lictor.runtime.conversations import Conversation, Conversations
@@ -132,7 +132,12 @@ class Runtime:
             return Run(self, self._keys[key])
         agent = self._definitions.register(target, getattr(target, "name", ""))
         split_limits(agent, limits)
+        if history not in ("run", "call"):
+            raise DefinitionError(
+                f"history={history!r}: use 'run' (store after output) or 'call' (after each model call)"
+            )
         check_json(task, "task")
+        check_json(dict(user.attributes) if isinstance(user, User) else user, "user")
         check_json(dict(context) if context is not None else None, "context")
         run_id = new_id()
         history_of = await self._take_conversation(conversation, run_id, on_busy)
@@ -151,12 +156,11 @@ class Runtime:
             **history_of,
         )
         self._definitions.give(run_id, interceptors, deps, watchers)
-        self._rows[run_id] = row
+        session = self._session(row)
+        session.live.record("run_started", {"agent": agent.name, "path": [[agent.name, run_id, None]]})
+        self._rows[run_id] = replace(row, policy=session.plan.policy)
         if key is not None:
             self._keys[key] = run_id
-        session = self._session(row)
-        self._rows[run_id] = replace(row, policy=session.plan.policy)
-        session.live.record("run_started", {"agent": agent.name, "path": [[agent.name, run_id, None]]})
         self._engine.submit(run_id)
         return Run(self, run_id)
 
@@ -227,7 +231,8 @@ class Runtime:
         session = self._session(row)
         requests = tuple(await self.docket.pending(run=run_id, limit=10_000))
         refusals = tuple(await self.docket.refusals(run=run_id))
-        return result_of(session, () if row.status in TERMINAL else requests, refusals)
+        result = result_of(session, () if row.status in TERMINAL else requests, refusals)
+        return result if not row.lost_records else replace(result, lost_records=row.lost_records)
 
     # commands
 
@@ -269,13 +274,15 @@ class Runtime:
         session.live.task = asyncio.current_task()
         self._rows[run_id] = replace(row, status="running", driver=self._name)
         try:
-            await watched(session, session.options.watchers)
+            await stint(session, session.options.watchers)
         finally:
             del self._live[run_id]
             self._settle(run_id, session)
 
     def _settle(self, run_id: str, session: Session) -> None:
-        row, state = replace(self.row(run_id), driver=None), session.live.state
+        row, state = self.row(run_id), session.live.state
+        lost = row.lost_records + session.points.gate.lost_records
+        row = replace(row, driver=None, lost_records=lost)
         if session.live.crashed:
             self._rows[run_id] = row
             return
