@@ -77,7 +77,7 @@ async def test_a_cut_wire_before_a_release_is_tried_again() -> None:
 
 
 async def test_pieces_come_while_the_provider_waits() -> None:
-    """A judged piece is released while the provider still holds its answer back; leaving ends the connection."""
+    """A judged piece is released while the provider still holds the rest of its answer back."""
     parts = [
         sse(chunk("one "), done=False),
         sse(chunk("two "), done=False),
