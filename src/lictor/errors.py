@@ -19,6 +19,7 @@
     ├── VerdictInvalid             a verdict that fails validation (§5)
     ├── ModelError                 a model call failed
     ├── ToolArgumentsInvalid       arguments that do not fit a tool's schema
+    ├── ToolError                  raised by a tool to say why it has no result
     ├── RunAborted                 raised by a tool or wrap to end the run as failed
     ├── InterceptionBlocked        a verdict ended the run
     ├── InvariantBroken            a test found that a run broke a promise of Lictor
@@ -67,6 +68,7 @@ __all__ = [
     "StaleEpoch",
     "StoreError",
     "ToolArgumentsInvalid",
+    "ToolError",
     "UnknownRequest",
     "ValueDomainError",
     "VerdictInvalid",
@@ -187,7 +189,9 @@ class ModelError(LictorError):
 
     `code` is a short stable word (`rate_limit`, `server_error`, `connect`, `timeout`, `bad_request`,
     `auth`, `stream_cut`, …), `status` the HTTP status if there was one, `retry_after` seconds if the
-    provider said so, `retryable` whether the same request may be sent again.
+    provider said so, `retryable` whether the same request may be sent again. `usage` is the
+    `lictor.Usage` of the attempt as far as the provider told it before it failed, else None; the loop
+    books it.
     """
 
     def __init__(
@@ -198,11 +202,13 @@ class ModelError(LictorError):
         status: int | None = None,
         retry_after: float | None = None,
         retryable: bool = False,
+        usage: object = None,
     ) -> None:
         self.code = code
         self.status = status
         self.retry_after = retry_after
         self.retryable = retryable
+        self.usage = usage
         super().__init__(message)
 
 
@@ -213,6 +219,23 @@ class ToolArgumentsInvalid(LictorError, ValueError):
         self.tool = tool
         self.problems = tuple(problems)
         super().__init__(f"arguments of {tool!r} are invalid: " + "; ".join(self.problems))
+
+
+class ToolError(LictorError):
+    """Raise it from a tool to say why there is no result: the model gets `reason` and `message` as they are.
+
+    `kind` is `tool_failed`, `not_run` (nothing happened) or `unknown` (it may have run); `more` is JSON that
+    stands beside. Any other exception is `tool_failed` with its class name as the reason.
+    """
+
+    def __init__(self, reason: str, message: str = "", *, kind: str = "tool_failed", **more: object) -> None:
+        if kind not in ("tool_failed", "not_run", "unknown"):
+            raise ValueError(f"kind={kind!r}: use 'tool_failed', 'not_run' or 'unknown'")
+        self.reason = reason
+        self.message = message
+        self.kind = kind
+        self.more = more
+        super().__init__(message or reason)
 
 
 class RunAborted(LictorError):

@@ -174,7 +174,7 @@ class Drifting:
 
 @pytest.mark.parametrize("times", [1, 2, 3, 10])
 async def test_arguments_that_change_after_an_approval_need_another_one(times: int) -> None:
-    """A decision binds to what was shown; other arguments open a new request, at most three, then the call is denied."""
+    """A decision binds to what was shown; other arguments open a new request, at most three, then a deny."""
     desk = Desk()
     drift = Drifting(times)
     model = Strict([call("pay", to="a", amount=1), say("ok")])
@@ -256,7 +256,8 @@ async def test_an_edit_passes_the_gate_again_and_shows_what_ran() -> None:
         stored = result.trace.messages[3]["tool_calls"][0]
         assert json.loads(stored["function"]["arguments"]) == {"to": "b", "amount": 50}
         assert stored["note"] == "edited by human:ana"
-        assert (await runtime.docket.get(second.id)).resolution.arguments == {"to": "b", "amount": 50}
+        resolution: Any = (await runtime.docket.get(second.id)).resolution
+        assert resolution.arguments == {"to": "b", "amount": 50}
 
 
 async def test_an_edit_that_a_policy_changes_needs_another_approval() -> None:
@@ -341,7 +342,7 @@ async def test_a_sibling_that_ends_the_run_ends_a_parked_nested_agent_too(gracef
         tools=[inner, *desk.tools],
         interceptors=[] if graceful else [judge],
     )
-    limits = {"max_tool_calls": 2} if graceful else {}
+    limits: dict[str, Any] = {"max_tool_calls": 2} if graceful else {}
     async with Runtime() as runtime:
         run, result = await park(runtime, agent, **limits)
         assert result.status == ("exhausted" if graceful else "stopped")

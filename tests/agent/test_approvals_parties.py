@@ -161,7 +161,8 @@ async def test_the_same_decision_again_is_no_error_and_another_one_is() -> None:
         assert desk.paid == [1]
         with pytest.raises(AlreadyDecided) as refused:
             await runtime.docket.decide(request.id, "reject", by="human:bob")
-        assert str(refused.value.resolution.decided_by) == "human:ana"
+        stands: Any = refused.value.resolution
+        assert str(stands.decided_by) == "human:ana"
         assert desk.paid == [1]
 
 
@@ -206,7 +207,7 @@ async def test_verbs_of_a_policy_narrow_what_may_be_done() -> None:
 
 
 async def test_a_grant_covers_the_same_arguments_until_it_is_revoked() -> None:
-    """`scope="same_arguments"` spares the question for equal arguments; others are asked, and so is everything after revoke."""
+    """`scope="same_arguments"` spares the question for equal arguments; others are asked, all after revoke."""
     desk = Desk()
     model = Strict([call("pay", n=1), call("pay", n=1), call("pay", n=2), say("ok"), call("pay", n=1), say("ok")])
     agent = Agent("clerk", model=model, tools=[desk.pay])

@@ -1,4 +1,4 @@
-"""Requests that are no approval of a call: liftable denies at other points, lost effects, outside values, changed policies."""
+"""Requests that approve no call: liftable denies at other points, lost effects, outside values, changed policies."""
 
 from __future__ import annotations
 
@@ -219,10 +219,10 @@ async def test_an_external_tool_gets_its_value_from_outside(verb: str, drop: boo
     """It parks; the value passes `post_tool_call` like any result and the run goes on."""
 
     @tool(external=True, responders=["human:ana"])
-    def survey(question: str) -> str:
+    def survey(question: str) -> Any:
         """Ask the customer."""
 
-    mask = policy("post_tool_call", lambda c: Verdict.replace("masked") if c["target"] == "4111" else ALLOW)
+    mask = policy("post_tool_call", lambda c: Verdict.replace("masked") if c["target"] == "card-4111" else ALLOW)
     agent = Agent("clerk", model=Strict([call("survey", question="?"), say("ok")]), tools=[survey], interceptors=[mask])
     first = await Runtime().__aenter__()
     run, result = await park(first, agent)
@@ -232,7 +232,7 @@ async def test_an_external_tool_gets_its_value_from_outside(verb: str, drop: boo
     if drop:
         await first.__aexit__(None, None, None)
         runtime = await Runtime(first.store, definitions={"clerk": agent}).__aenter__()
-    options = {"value": "4111"} if verb == "respond" else {"feedback": "no answer"}
+    options = {"value": "card-4111"} if verb == "respond" else {"feedback": "no answer"}
     result = await decided(runtime, await runtime.run(run.id), (request.id, verb, options))
     (content,) = tools_said(result.trace.messages)
     assert result.status == "completed"
@@ -250,13 +250,13 @@ async def test_a_responded_call_passes_the_policies_on_results() -> None:
     async def pay() -> str:
         return "paid"
 
-    mask = policy("post_tool_call", lambda c: Verdict.replace("masked") if c["target"] == "4111" else ALLOW)
+    mask = policy("post_tool_call", lambda c: Verdict.replace("masked") if c["target"] == "card-4111" else ALLOW)
     agent = Agent("clerk", model=Strict([call("pay"), say("ok")]), tools=[pay], interceptors=[mask])
     async with Runtime() as runtime:
         run, result = await park(runtime, agent)
-        result = await decided(runtime, run, (result.requests[0].id, "respond", {"text": "4111"}))
+        result = await decided(runtime, run, (result.requests[0].id, "respond", {"text": "card-4111"}))
         assert tools_said(result.trace.messages) == ["masked"]
-        assert "4111" not in str(result.trace.steps)
+        assert "card-4111" not in str(result.trace.steps)
 
 
 @pytest.mark.parametrize("deadline", [None, 10.0])
@@ -381,7 +381,7 @@ async def test_the_next_attempt_goes_on_in_its_conversation() -> None:
 
 
 async def test_what_no_one_can_approve_says_so() -> None:
-    """Without a Runtime and a resolver a liftable deny stands with its own reason, and the result adds `no_approver`."""
+    """Without Runtime and resolver a liftable deny stands with its own reason; the result adds `no_approver`."""
     from lictor import InterceptionBlocked
 
     agent = Agent(

@@ -38,10 +38,10 @@ async def test_B12_replaced_result_is_the_only_one(how: str, policies: int) -> N
 
     @tool
     async def card() -> dict[str, Any]:
-        return {"text": "card 4111", "parts": ["4111", 7]}
+        return {"text": "card 4111-x", "parts": ["4111-x", 7]}
 
     def judge(context: Any) -> Any:
-        masked = map_texts(context["target"], lambda text: text.replace("4111", "****"))
+        masked = map_texts(context["target"], lambda text: text.replace("4111-x", "****"))
         return ALLOW if masked is context["target"] else Verdict.replace(masked)
 
     seen = Seen()
@@ -50,9 +50,9 @@ async def test_B12_replaced_result_is_the_only_one(how: str, policies: int) -> N
     agent = Agent("clerk", model=model, tools=[card], interceptors=[policy("post_tool_call", judge), *others])
     played = await play(agent, how=how)
     assert json.loads(played.result_of()) == {"text": "card ****", "parts": ["****", 7]}
-    assert "4111" not in played.text
-    assert "4111" not in str(model.requests)
-    assert "4111" not in str(seen.points)
+    assert "4111-x" not in played.text
+    assert "4111-x" not in str(model.requests)
+    assert "4111-x" not in str(seen.points)
 
 
 @both_ways

@@ -81,8 +81,7 @@ async def test_B19_running_siblings_are_cancelled_or_drained(how: str) -> None:
     @tool
     async def quick() -> str:
         await started.wait()
-        while not thread_runs.is_set():
-            await asyncio.sleep(0)
+        await asyncio.to_thread(thread_runs.wait, 10)
         return "quick"
 
     @tool
@@ -98,20 +97,27 @@ async def test_B19_running_siblings_are_cancelled_or_drained(how: str) -> None:
         thread_goes_on.wait(60)
         return "threaded"
 
-    judge = policy("post_tool_call", lambda c: Verdict.stop("enough") if c["tool_call"]["name"] == "quick" else ALLOW)
+    def stop_after_quick(context: Any) -> Any:
+        if context["tool_call"]["name"] != "quick":
+            return ALLOW
+        thread_goes_on.set()
+        return Verdict.stop("enough")
+
+    judge = policy("post_tool_call", stop_after_quick)
     batch = [call("quick"), call("slow"), call("threaded")]
     agent = Agent("clerk", model=Strict([batch, say("x")]), tools=[quick, slow, threaded], interceptors=[judge])
     played = await play(agent, how=how)
-    thread_goes_on.set()
     assert (played.status, played.reason, finished) == ("stopped", "enough", [])
     results = [json.loads(content) for content in tools_said(played.messages)]
     assert [result["error"] for result in results] == ["denied", "cancelled", "cancelled"]
     closed = [event.payload for event in played.events if event.kind == "call_closed"]
     assert sorted(item["tool"] for item in closed) == ["slow", "threaded"]
-    before = len(played.store.entries("r"))
+    late = [event.payload for event in played.events if event.kind == "note"]
+    assert [(item["tool"], item["late"]) for item in late] == [("threaded", "returned")]
+    before = len(played.store.entries(played.run_id))
     for _ in range(20):
         await asyncio.sleep(0)
-    assert len(played.store.entries("r")) == before
+    assert len(played.store.entries(played.run_id)) == before
 
 
 def nested(depth: int, tools: Any, **outer: Any) -> Agent:

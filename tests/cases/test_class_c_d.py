@@ -151,6 +151,34 @@ async def test_D07_a_cancelled_run_waits_for_a_tool_that_ignores_it(how: str) ->
 
 
 @both_ways
+async def test_D08_each_message_is_shown_once_after_every_restore(how: str) -> None:
+    """Three runs of one conversation, each parked and gone on with in a new Runtime: no request repeats a message."""
+
+    @tool(requires_approval=True)
+    async def ask(n: int) -> str:
+        return f"answer {n}"
+
+    model = Strict([entry for n in range(3) for entry in (call("ask", n=n), say(f"done {n}"))])
+    agent = Agent("B", model=model, tools=[ask])
+    old = Runtime()
+    for turn in range(3):
+        async with reopened(old, agent) as runtime:
+            run, result = await park(runtime, agent, f"user {turn}", how=how, conversation="c")
+        async with reopened(runtime, agent) as runtime:
+            request = result.requests[0]
+            result = await decided(runtime, await runtime.run(run.id), (request.id, "approve", {}), how=how)
+            assert result.answer == f"done {turn}"
+        old = runtime
+    for number, request in enumerate(model.requests):
+        shown = [json.dumps(dict(message), default=dict, sort_keys=True) for message in request.messages]
+        assert len(set(shown)) == len(shown) == 1 + 2 * number
+        assert strict_problem(request.messages) is None
+    stored = (await old.conversation("c")).messages
+    ids = [message["tool_call_id"] for message in stored if message["role"] == "tool"]
+    assert ids == ["call_0", "call_1", "call_2"]
+
+
+@both_ways
 async def test_D15_a_fallback_sees_what_was_done(how: str) -> None:
     """A fallback after tools ran gets their calls and results, and repeats nothing; attempts are recorded."""
     mailed: list[int] = []
@@ -292,7 +320,7 @@ async def test_G07_ids_of_a_provider_are_only_hints(how: str) -> None:
 
     played: Played = await play(Agent("clerk", model=Odd([]), tools=[look]), how=how)
     ids = [message["tool_call_id"] for message in played.messages if message["role"] == "tool"]
-    assert (played.status, ids) == ("completed", [f"call_{n}" for n in range(7)])
+    assert (played.status, len(ids), len(set(ids))) == ("completed", 7, 7)
 
 
 @both_ways

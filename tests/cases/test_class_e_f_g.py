@@ -200,7 +200,7 @@ async def test_F10_every_judged_call_keeps_its_identity(how: str, kind: str) -> 
     pair = [record for record in played.records if record["interception_point"].endswith("tool_call")]
     assert [record["interception_point"] for record in pair] == ["pre_tool_call", "post_tool_call"]
     for record in pair:
-        assert (record["session_id"], record["timestamp"][-1]) == ("r", "Z")
+        assert (record["session_id"], record["timestamp"][-1]) == (played.run_id, "Z")
         assert str(record["input_identity"]).startswith("sha256:") or kind == "too large"
     started = next(event.payload for event in played.events if event.kind == "tool_started")
     ended = next(event.payload for event in played.events if event.kind == "tool_finished")
@@ -282,7 +282,7 @@ async def test_F14_whatever_fails_every_start_has_an_end(how: str, place: str) -
         raise MemoryError("broken tool")
 
     inner = Agent("inner", model=ScriptedModel([odd], id="inner"))
-    entries = [odd] if place == "model" else [[call("work"), call("inner", task="t")], say("done")]
+    entries: list[Any] = [odd] if place == "model" else [[call("work"), call("inner", task="t")], say("done")]
     agent = Agent(
         "clerk",
         model=ScriptedModel(entries),

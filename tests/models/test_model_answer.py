@@ -1,12 +1,12 @@
 """One answer from its chunks: text, reasoning, refusals, finish reasons, usage, errors inside."""
 
 import pytest
-from wire import chunk, envelope, piece, usage
 
 from lictor.errors import ModelError
-from lictor.models import Call, ModelResponse, Price, ReasoningDelta, TextDelta
-from lictor.models.answer import Answer
+from lictor.models import Call, ModelResponse, Price, ReasoningDelta, TextDelta, TokenLogprob
+from lictor.models.answer import LONGEST_ANSWER, Answer
 from lictor.runs import Usage
+from lictor.testing.wire import chunk, envelope, piece, usage
 
 
 def events(*chunks, price=None):
@@ -200,3 +200,68 @@ def test_fields_of_the_wrong_type_do_no_harm(field, junk):
     """A field with a strange value counts as absent."""
     found = response(chunk("Hello"), envelope() | {field: junk}, chunk(finish="stop"))
     assert found.content == "Hello"
+
+
+def test_a_bad_finish_reason_is_not_taken_back():
+    """Whatever says that something is wrong stays, even if `stop` follows."""
+    assert response(chunk("x"), chunk(finish="length"), chunk(finish="stop")).finish == "length"
+    assert response(chunk("x"), chunk(finish="stop"), chunk(finish="sensitive")).finish == "sensitive"
+    assert response(chunk("x"), chunk(finish="stop"), chunk(finish="tool_calls")).finish == "tool_calls"
+
+
+@pytest.mark.parametrize("given", [{"object": "error", "message": "lost"}, {"error": {"message": "lost"}}])
+def test_usage_next_to_an_error_is_kept(given):
+    """An error object that comes with a usage fails the call, and the tokens are still known."""
+    answer = Answer()
+    with pytest.raises(ModelError, match="lost") as caught:
+        list(answer.feed(given | {"usage": {"prompt_tokens": 3, "completion_tokens": 1}}))
+    assert caught.value.code == "server_error"
+    assert answer.usage == Usage(3, 1)
+
+
+def test_what_is_no_chunk_begins_no_answer():
+    """Objects without choices, such as the body of an error event, are not an empty answer."""
+    assert failure({"message": "lost"}).code == "stream_cut"
+
+
+def test_choices_without_an_index_count_by_their_place():
+    """Two choices that do not say which they are: the first."""
+    choices = [{"delta": {"content": text}, "finish_reason": "stop"} for text in "AB"]
+    assert response(envelope(*choices)).content == "A"
+
+
+@pytest.mark.parametrize("field", ["content", "reasoning_content", "refusal"])
+def test_an_answer_has_an_end(field):
+    """More characters than an answer may have are refused, and not asked for again."""
+    error = failure(*(chunk(**{field: "x" * 2**20}) for _ in range(LONGEST_ANSWER // 2**20 + 1)))
+    assert (error.code, error.retryable) == ("too_large", False)
+
+
+def test_parts_nest_once():
+    """Content parts deeper than providers write them are not followed."""
+    deep = "x"
+    for _ in range(500):
+        deep = [{"type": "text", "text": deep}]
+    assert response(envelope({"index": 0, "delta": {"content": deep}, "finish_reason": "stop"})).content is None
+
+
+def test_logprobs_are_read():
+    """Tokens with the logarithm of their probability and the likeliest others; what is broken is left out."""
+    tokens = [
+        {"token": "Yes", "logprob": -0.1, "bytes": [89], "top_logprobs": [
+            {"token": "Yes", "logprob": -0.1}, {"token": "No", "logprob": -2.5}, {"token": "?", "logprob": None}, 7,
+        ]},
+        {"token": "\ud83c", "logprob": -1},
+        {"token": "!", "logprob": float("nan")},
+        {"token": "."},
+        "junk",
+    ]  # fmt: skip
+    chunks = [
+        envelope({"index": 0, "delta": {"content": "Yes"}, "logprobs": {"content": tokens}}),
+        envelope({"index": 0, "delta": {}, "logprobs": None}),
+        chunk(finish="stop"),
+    ]
+    assert response(*chunks).logprobs == (
+        TokenLogprob("Yes", -0.1, (("Yes", -0.1), ("No", -2.5))),
+        TokenLogprob("\ufffd", -1.0),
+    )

@@ -1,15 +1,16 @@
 """Tool calls from the pieces of a stream: what gateways do to them, and what must never come of it."""
 
+import contextlib
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wire import piece
 
 from lictor.errors import ModelError
 from lictor.models import Call
-from lictor.models.calls import CallAssembly
+from lictor.models.calls import MOST_CALLS, CallAssembly
+from lictor.testing.wire import piece
 
 
 def assemble(*pieces):
@@ -94,6 +95,21 @@ def test_one_id_for_two_whole_calls_is_two_calls():
     assert assemble(*pieces) == [ONE, ("a", "read", '{"p":2}')]
 
 
+@pytest.mark.parametrize("again", ['{"p":1}', '{ "p" : 1 }'])
+def test_g07_a_call_that_is_said_again_is_one_call(again):
+    """G07: a gateway that ends its stream with the whole call once more, or twice, has made one call."""
+    cut = piece(0, "a", "read", '{"p"'), piece(0, arguments=":1}")
+    echo = piece(0, "a", "read", again)
+    assert assemble(*cut, echo, echo) == [ONE]
+    assert assemble(*cut, piece(0, "a", None, again)) == [ONE]
+
+
+@pytest.mark.parametrize("other", ['{"p":true}', '{"p":1.0}', '{"p":"1"}'])
+def test_g07_almost_the_same_call_is_another(other):
+    """G07: an echo is the same to the last type."""
+    assert assemble(piece(0, "a", "read", '{"p":1}'), piece(0, "a", "read", other)) == [ONE, ("a", "read", other)]
+
+
 @pytest.mark.parametrize("id", ["", None])
 def test_g07_missing_ids_keep_calls_apart(id):
     """G07: calls without ids are told apart by index or, at one index, by their heads; ids stay as given."""
@@ -153,6 +169,33 @@ def test_an_index_that_is_no_number_counts_as_none():
         ("a", "read", "{}"),
         ("b", "read", "{}"),
     ]
+
+
+@pytest.mark.parametrize("parts", [['{"p": "a\\', '"}', '"}'], ['{"p": "', "}", '\\\\"}'], ['{"p": [{', "}", "]}"]])
+def test_what_is_whole_is_known_wherever_it_is_cut(parts):
+    """Escapes, brackets in texts and nesting that are cut in two: the head begins another call only at the end."""
+    for cut in range(1, len(parts) + 1):
+        pieces = [piece(0, "a", "read", parts[0]), *(piece(0, arguments=text) for text in parts[1:cut])]
+        found = assemble(*pieces, piece(0, "a", "read", "{}"))
+        assert len(found) == (2 if cut == len(parts) else 1)
+
+
+@pytest.mark.parametrize("text", ["{}", '{"p": "', "}", "{", " ", '"'])
+def test_pieces_take_linear_time(text):
+    """A hundred thousand pieces that each could be the last, or the next beginning, take no longer than others."""
+    assembly = CallAssembly()
+    assembly.add(piece(0, "a", "read", '{"q": "'))
+    with contextlib.suppress(ModelError):
+        for _ in range(100_000):
+            assembly.add(piece(0, "a", arguments=text))
+
+
+@pytest.mark.parametrize("index", [0, None, "n"])
+def test_calls_have_a_limit(index):
+    """More calls than a response may have are refused, and not asked for again, whatever their indexes say."""
+    with pytest.raises(ModelError) as caught:
+        assemble(*(piece(n if index == "n" else index, f"i{n}", "read", "{}") for n in range(MOST_CALLS + 1)))
+    assert (caught.value.code, caught.value.retryable) == ("too_large", False)
 
 
 values = st.dictionaries(

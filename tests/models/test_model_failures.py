@@ -107,7 +107,7 @@ def test_the_cause_of_a_connection_error_decides():
 
 def test_broken_bytes_are_a_bad_response():
     """Lines that are no JSON or no UTF-8 may be better the next time."""
-    for cls in (json.JSONDecodeError, UnicodeDecodeError):
+    for cls in (json.JSONDecodeError, UnicodeDecodeError, ValueError):
         error = model_error(bare(cls), streaming=True)
         assert (error.code, error.retryable) == ("bad_response", True)
 
@@ -138,6 +138,24 @@ def test_an_exhausted_quota_is_not_tried_again(answered):
     """A 429 that waiting does not cure is final for this request."""
     error = model_error(answered(429, body={"code": "insufficient_quota", "message": "pay"}), streaming=False)
     assert (error.code, error.status, error.retryable) == ("rate_limit", 429, False)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_a_bad_request(answered, status):
+    """The error says where it points to, and that nobody went there."""
+    error = model_error(answered(status, location="http://elsewhere/v1"), streaming=False)
+    assert (error.code, error.status, error.retryable) == ("bad_request", status, False)
+    assert str(error) == "redirects are not followed; the endpoint points to http://elsewhere/v1"
+
+
+def test_the_innermost_cause_of_a_lost_connection_decides():
+    """Two clients on top of each other: what the transport said is what happened."""
+    request = httpx2.Request("POST", "http://127.0.0.1/v1")
+    inner = openai.APIConnectionError(request=request)
+    inner.__cause__ = httpx2.ConnectTimeout("late")
+    outer = openai.APIConnectionError(request=request)
+    outer.__cause__ = inner
+    assert model_error(outer, streaming=False).code == "timeout"
 
 
 def test_the_key_does_not_show(answered):

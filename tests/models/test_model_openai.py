@@ -7,24 +7,13 @@ import os
 import weakref
 
 import pytest
-from wire import (
-    PAUSE,
-    FaultServer,
-    Reply,
-    chunk,
-    envelope,
-    error_reply,
-    json_reply,
-    piece,
-    sse,
-    stream,
-    usage,
-)
 
 from lictor.errors import DefinitionError, ModelError
 from lictor.models import Call, ModelResponse, OpenAIModel, Price, ReasoningDelta, TextDelta, user
 from lictor.models.clients import _OPEN as OPEN
 from lictor.runs import Usage
+from lictor.testing import PAUSE, FaultServer, HttpReply
+from lictor.testing.wire import chunk, envelope, piece, sse, usage
 
 pytestmark = pytest.mark.wire
 
@@ -57,6 +46,11 @@ ANSWER = [
         "test-model",
     ),
 ]
+
+
+def stream(*parts, **fields):
+    """A streamed answer in these parts."""
+    return HttpReply(parts=parts, **fields)
 
 
 async def events(model, **settings):
@@ -144,7 +138,7 @@ async def test_an_answer_cut_at_any_event_is_never_an_answer(framing, end):
     for count in range(len(events_of_body) + 1):
         sent = b"".join(events_of_body[:count]) + b'data: {"choices": [{"ind'
         headers = {"Content-Length": "100000"} if framing == "length" else {}
-        reply = Reply(parts=(sent,), framing="close" if headers else framing, headers=headers, end=end)
+        reply = HttpReply(parts=(sent,), framing="close" if headers else framing, headers=headers, end=end)
         async with FaultServer([reply]) as server:
             seen, error = await attempt(server)
         assert error.retryable
@@ -155,7 +149,7 @@ async def test_an_answer_cut_at_any_event_is_never_an_answer(framing, end):
 @pytest.mark.parametrize("end", ["cut", "reset"])
 async def test_a_connection_lost_before_the_answer_could_not_connect(end):
     """Nothing came back: `connect`, to be tried again."""
-    error = await failure(Reply(status=0, framing="close", end=end))
+    error = await failure(HttpReply(status=0, framing="close", end=end))
     assert (error.code, error.retryable, error.status) == ("connect", True, None)
 
 
@@ -190,7 +184,7 @@ async def test_empty_choices_are_an_empty_answer():
 )  # fmt: skip
 async def test_http_errors_have_codes(status, code, retryable):
     """One request, one error, nothing tried again inside."""
-    async with FaultServer([error_reply(status, "because")] * 3) as server:
+    async with FaultServer([HttpReply.error(status, "because")] * 3) as server:
         _, error = await attempt(server)
     assert (error.code, error.status, error.retryable) == (code, status, retryable)
     assert "because" in str(error)
@@ -199,12 +193,12 @@ async def test_http_errors_have_codes(status, code, retryable):
 
 async def test_retry_after_is_passed_on():
     """The wait that a 429 asks for reaches the loop."""
-    assert (await failure(error_reply(429, "slow down", retry_after="2"))).retry_after == 2.0
+    assert (await failure(HttpReply.error(429, "slow down", retry_after="2"))).retry_after == 2.0
 
 
 async def test_an_error_that_is_no_json_is_still_an_error():
     """A proxy's HTML page with a 502 is the provider's failure."""
-    page = Reply(
+    page = HttpReply(
         parts=(b"<html>bad gateway</html>",), status=502, headers={"Content-Type": "text/html"}, framing="length"
     )
     assert (await failure(page)).code == "server_error"
@@ -277,15 +271,17 @@ async def test_an_endpoint_that_does_not_stream_is_read():
     """One JSON completion instead of a stream is the answer; one with an error is an error."""
     call = {"id": "a", "type": "function", "function": {"name": "read", "arguments": "{}"}}
     whole = envelope({"index": 0, "message": {"content": "Hi", "tool_calls": [call]}, "finish_reason": "tool_calls"})
-    async with FaultServer([json_reply(whole)]) as server:
+    async with FaultServer([HttpReply.json(whole)]) as server:
         assert (await attempt(server))[0] == [
             TextDelta("Hi"),
             ModelResponse("Hi", (Call("a", "read", "{}"),), "tool_calls", model="test-model"),
         ]
-    assert (await failure(json_reply({"error": {"message": "no"}}))).code == "server_error"
-    page = Reply(parts=(b"<html>log in</html>",), headers={"Content-Type": "text/html"}, framing="length")
-    assert (await failure(page)).code == "stream_cut"
-    assert (await failure(json_reply("Hi"))).code == "bad_response"
+    assert (await failure(HttpReply.json({"error": {"message": "no"}}))).code == "server_error"
+    page = HttpReply(parts=(b"<html>log in</html>",), headers={"Content-Type": "text/html"}, framing="length")
+    error = await failure(page)
+    assert (error.code, error.retryable) == ("bad_response", True)
+    assert "text/html" in str(error)
+    assert (await failure(HttpReply.json("Hi"))).code == "bad_response"
 
 
 async def test_the_timeout_ends_a_silent_answer():
@@ -310,9 +306,7 @@ async def test_the_timeout_is_for_the_whole_answer():
         async def drip():
             while True:
                 await server.paused.wait()
-                server.paused.clear()
                 server.release()
-                server._released = asyncio.Event()
 
         async with asyncio.TaskGroup() as group:
             dripping = group.create_task(drip())
@@ -375,7 +369,7 @@ async def test_without_a_key_there_is_no_request(monkeypatch):
 
 async def test_the_key_is_nowhere_to_be_seen():
     """Neither the id, the repr nor an error of a gateway that echoes it shows the key."""
-    async with FaultServer([error_reply(401, "sk-secret is wrong")]) as server:
+    async with FaultServer([HttpReply.error(401, "sk-secret is wrong")]) as server:
         model = OpenAIModel("m", base_url=server.base_url, api_key="sk-secret")
         with pytest.raises(ModelError) as caught:
             await events(model)

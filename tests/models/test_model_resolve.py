@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lictor.errors import DefinitionError
-from lictor.models import ChatModel, OpenAIModel, ScriptedModel, resolve_model
+from lictor.models import ChatModel, OpenAIModel, PydanticAIModel, ScriptedModel, resolve_model
 
 SRC = Path(__file__).parents[2] / "src"
 
@@ -29,12 +29,12 @@ def test_the_prefix_chooses_and_the_rest_is_the_name():
 @pytest.mark.parametrize("spec", ["gpt-5-mini", "other:gpt", "", ":x", "OpenAI:x"])
 def test_an_unknown_prefix_is_an_error_that_lists_the_known_ones(spec):
     """The message says what can be written."""
-    with pytest.raises(DefinitionError, match="openai:NAME") as caught:
+    with pytest.raises(DefinitionError, match="openai:NAME, pydantic-ai:PROVIDER:NAME") as caught:
         resolve_model(spec)
     assert repr(spec) in str(caught.value)
 
 
-@pytest.mark.parametrize("spec", ["openai:", "openai: "])
+@pytest.mark.parametrize("spec", ["openai:", "openai: ", "pydantic-ai:"])
 def test_a_name_is_needed(spec):
     """A prefix alone names no model."""
     with pytest.raises(DefinitionError, match="names no model"):
@@ -48,8 +48,9 @@ def test_what_is_no_model_is_refused(spec):
         resolve_model(spec)
 
 
-def test_both_models_follow_the_protocol():
+def test_every_model_follows_the_protocol():
     """The shipped models are ChatModels."""
+    assert isinstance(PydanticAIModel("test"), ChatModel)
     assert isinstance(ScriptedModel([]), ChatModel)
     assert isinstance(OpenAIModel("x"), ChatModel)
 
@@ -58,7 +59,8 @@ def test_naming_a_model_imports_no_client():
     """The client library is imported with the first request."""
     code = (
         "import sys; from lictor.models import resolve_model; resolve_model('openai:x');"
-        "print([name for name in ('openai', 'httpx', 'httpx2', 'pydantic') if name in sys.modules])"
+        "resolve_model('pydantic-ai:openai:x');"
+        "print([name for name in ('openai', 'httpx', 'httpx2', 'pydantic', 'pydantic_ai') if name in sys.modules])"
     )
     environ = os.environ | {"PYTHONPATH": str(SRC)}
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)

@@ -9,7 +9,8 @@ from lictor import Agent, OpenAIModel, tool
 from lictor.errors import DefinitionError, ModelError
 from lictor.models import ModelResponse, TextDelta, user
 from lictor.runs import Usage
-from lictor.testing import FaultServer, HttpReply, ScriptedModel, VirtualClock, call, chunks, fail, hosted, say
+from lictor.testing import PAUSE, FaultServer, HttpReply, ScriptedModel, VirtualClock, call, chunks, fail, hosted, say
+from lictor.testing.wire import chunk, envelope, piece, sse, usage
 
 pytestmark = pytest.mark.wire
 SCRIPT = {
@@ -115,6 +116,53 @@ async def test_a_body_may_come_with_a_length_or_end_with_the_connection():
     for framing in ("chunked", "length", "close"):
         async with FaultServer([HttpReply(parts=[body], framing=framing, headers=json_type)]) as server:
             assert (await events(server.base_url))[-1].content == "hi"
+
+
+async def test_a_reply_stands_still_until_it_is_released():
+    """At PAUSE nothing more is sent; `release` lets it go on to the next one, and a client that leaves is noticed."""
+    body = [sse(chunk("Hel"), done=False), PAUSE, sse(chunk("lo"), done=False), PAUSE, sse(chunk(finish="stop"))]
+    async with FaultServer([HttpReply(parts=body), HttpReply(parts=body)], split=3) as server:
+        async with asyncio.TaskGroup() as group:
+            answer = group.create_task(events(server.base_url))
+            for _ in range(2):
+                await server.paused.wait()
+                assert not answer.done()
+                server.release()
+        assert answer.result()[-1].content == "Hello"
+        server.hung_up.clear()
+        async with asyncio.TaskGroup() as group:
+            left = group.create_task(events(server.base_url))
+            await server.paused.wait()
+            left.cancel()
+        await server.hung_up.wait()
+        assert server.connections == 2
+
+
+async def test_documents_and_errors_are_written_for_you():
+    """One JSON document is an answer, an error has its status, its code and its headers."""
+    whole = envelope({"message": {"content": "hi"}, "finish_reason": "stop"})
+    quota = HttpReply.error(429, "pay", code="insufficient_quota", retry_after="3")
+    async with FaultServer([HttpReply.json(whole), quota]) as server:
+        assert (await events(server.base_url))[-1].content == "hi"
+        with pytest.raises(ModelError, match="pay") as caught:
+            await events(server.base_url)
+    assert (caught.value.retry_after, caught.value.retryable) == (3.0, False)
+
+
+def test_the_bytes_are_what_the_api_describes():
+    """Chunks, pieces and usage become events of JSON in UTF-8, with escapes only for half characters."""
+    body = sse(chunk("é"), chunk("\ud83c"), chunk(calls=[piece(1, "a", "f", "{}")], finish="stop"), usage(3, 2, 1))
+    *lines, done = [line.removeprefix(b"data: ") for line in body.split(b"\n\n") if line]
+    assert done == b"[DONE]"
+    text, half, calls, counted = map(json.loads, lines)
+    assert "é".encode() in lines[0]
+    assert b"\\ud83c" in lines[1]
+    assert (text["choices"][0]["delta"], half["choices"][0]["delta"]) == ({"content": "é"}, {"content": "\ud83c"})
+    assert calls["choices"][0]["delta"]["tool_calls"] == [
+        {"index": 1, "id": "a", "function": {"name": "f", "arguments": "{}"}}
+    ]
+    assert (counted["choices"], counted["usage"]["total_tokens"]) == ([], 5)
+    assert sse(b"oops", done=False) == b"data: oops\n\n"
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,15 @@ from lictor.agent.assembly import assemble
 from lictor.agent.definition import Agent
 from lictor.agent.held import HELD
 from lictor.agent.history import History, Window, problems_of
+from lictor.agent.incremental import Incremental
 from lictor.agent.machine import AgentMachine, AgentState
 from lictor.agent.plan import plan_for, resolve_order
 from lictor.agent.repeats import DenyRepeats
 from lictor.agent.results import cut, error_result, render, safe_value
 from lictor.agent.running import begin, result_of, run_agent, split_limits, stream_agent
 from lictor.agent.session import NO_GOVERNANCE, Options, Session
+from lictor.agent.sources import SourceTool
+from lictor.agent.stint import stint
 from lictor.agent.tools import Tool, ToolContext, ToolSource, fingerprint, foreign_tool, tool, tool_spec
 from lictor.agent.trace import AgentTrace, trace_of
 
@@ -24,8 +27,10 @@ __all__ = [
     "AgentTrace",
     "DenyRepeats",
     "History",
+    "Incremental",
     "Options",
     "Session",
+    "SourceTool",
     "Tool",
     "ToolContext",
     "ToolSource",
@@ -44,6 +49,7 @@ __all__ = [
     "run_agent",
     "safe_value",
     "split_limits",
+    "stint",
     "stream_agent",
     "tool",
     "tool_spec",

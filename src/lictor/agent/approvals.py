@@ -22,12 +22,12 @@ class RequiresApproval:
     """The liftable deny of tools declared with `requires_approval`; comes after every policy."""
 
     def __init__(self, tools: Mapping[str, Any]) -> None:
-        self._gated = {name: tool for name, tool in tools.items() if tool.requires_approval}
+        self._tools = tools
 
     def intercept(self, context: Context) -> Verdict:
         """Escalate a call of a gated tool (§5.1)."""
-        tool = self._gated.get(context["tool_call"]["name"])
-        if tool is None:
+        tool = self._tools.get(context["tool_call"]["name"])
+        if tool is None or not tool.requires_approval:
             return ALLOW
         needed = tool.requires_approval
         if callable(needed) and not needed(thaw(context["target"])):

@@ -49,19 +49,23 @@ _scan = cast("Callable[[Any, int], tuple[Any, int]]", cast("Any", _decoder).scan
 _long_number = re.compile(r"[0-9]{16}").search
 
 
-def parse_arguments(text: str | Mapping[str, Any], tool: str = "") -> dict[str, Any]:
+def parse_arguments(
+    text: str | Mapping[str, Any], tool: str = "", reads: Callable[[bytes], Any] | None = None
+) -> dict[str, Any]:
     """Read the arguments of a tool call as a model sent them.
 
     One JSON object, without duplicate keys, NaN and numbers beyond a double. An integer beyond 2^53-1
     becomes a decimal string, exact to the digit: the one form that every reader of JSON shares (§4.4).
-    A parameter of type `int` takes it; the function gets the integer. `""` is `{}`: the tool's schema
-    then says whether something is missing. A mapping is taken as it is, by the same rules. An
-    escaped surrogate pair is one character, a lone surrogate an error. The tool's schema is not looked
-    at: that is `Tool.parse`.
+    A parameter of type `int` takes it; the function gets the integer. Where `reads` shows that the
+    function would get the string instead, the integer stays: nothing is silently rewritten, and the gate
+    refuses it. `""` is `{}`: the tool's schema then says whether something is missing. A mapping is taken
+    as it is, by the same rules. An escaped surrogate pair is one character, a lone surrogate an error.
+    Whether the arguments fit the tool is not looked at: that is `Tool.parse`.
 
     Args:
         text: the JSON text, or a mapping from a provider that parses itself.
         tool: the tool's name, for the error.
+        reads: how the tool reads JSON bytes (`Binding.validate`).
 
     Raises:
         ToolArgumentsInvalid: with one line a model can act on; what was sent is echoed in part only.
@@ -74,9 +78,9 @@ def parse_arguments(text: str | Mapping[str, Any], tool: str = "") -> dict[str, 
     except Exception:  # noqa: BLE001, S110 - whatever it was, the careful way below names it
         pass
     try:
-        if isinstance(text, Mapping):
-            return dict(plain(text, spelled=True))
-        return dict(plain(_careful(text), spelled=True))
+        sent = text if isinstance(text, Mapping) else _careful(text)
+        spelled = plain(sent, spelled=True)
+        return dict(spelled if reads is None or _restores(reads, spelled, plain(sent)) else plain(sent))
     except _Rejected as error:
         problem = f"not valid arguments: {error}"
     except ValueDomainError as error:
@@ -84,6 +88,16 @@ def parse_arguments(text: str | Mapping[str, Any], tool: str = "") -> dict[str, 
     except RecursionError:
         problem = "not valid arguments: nested too deep"
     raise ToolArgumentsInvalid(tool, [problem])
+
+
+def _restores(reads: Callable[[bytes], Any], spelled: Any, exact: Any) -> bool:
+    """Whether a tool reads the same from digits in a string as from the integers that were sent."""
+    if spelled == exact:
+        return True
+    try:
+        return bool(reads(json.dumps(spelled).encode()) == reads(json.dumps(exact).encode()))
+    except Exception:  # noqa: BLE001 - they do not fit the tool in one form; `Tool.parse` says what is wrong
+        return True
 
 
 def _harmless(text: Any, length: int) -> bool:

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple, final
 
 from lictor.errors import ModelError
 from lictor.models import ChatModel, ModelResponse, Price
-from lictor.runs import DEFAULT_MAX_TOKENS, NOTHING, LiveRun, Reservation, Usage
+from lictor.runs import DEFAULT_MAX_TOKENS, NOTHING, Cause, LiveRun, Reservation, Usage
 from lictor.values import canonical_json
 
-__all__ = ["ATTEMPTS", "DEFAULT_TIMEOUT", "Answer", "Refusal", "ask", "delay_before"]
+__all__ = ["ATTEMPTS", "DEFAULT_TIMEOUT", "Answer", "Refusal", "ask", "delay_before", "failed"]
 
 ATTEMPTS = 3
 DEFAULT_TIMEOUT = 120.0
+LEAST_TIMEOUT = 0.001
 FIRST_DELAY = 0.5
 LONGEST_DELAY = 30.0
 ONE_REQUEST = Usage(requests=1)
@@ -55,11 +56,15 @@ async def ask(
     """
     failure: ModelError | None = None
     for model in models:
+        last = model is models[-1]
         for attempt in range(1, ATTEMPTS + 1):
-            outcome = await _attempt(live, model, attempt, (messages, tools), _options(live, model, settings))
+            options = _options(live, model, settings)
+            outcome = await _attempt(live, model, attempt, (messages, tools), options, last)
             if type(outcome) is Answer or type(outcome) is Refusal:
                 return outcome
             failure = outcome
+            if live.state.cause is not None:
+                return failure  # the run ended meanwhile: nobody else is asked
             if not failure.retryable:
                 break
             if attempt < ATTEMPTS:
@@ -68,9 +73,14 @@ async def ask(
 
 
 async def _attempt(
-    live: LiveRun[Any], model: ChatModel, attempt: int, request: tuple[Any, Any], options: dict[str, Any]
+    live: LiveRun[Any],
+    model: ChatModel,
+    attempt: int,
+    request: tuple[Any, Any],
+    options: dict[str, Any],
+    last: bool,
 ) -> Answer | Refusal | ModelError:
-    """One attempt, on the ledger and in the log."""
+    """One attempt, on the ledger and in the log; the failure of the last one says that it ends the run."""
     reserved = _reserve(live, model, request, options) if live.ledger.limited else NOTHING
     if type(reserved) is Refusal:
         return reserved
@@ -79,9 +89,12 @@ async def _attempt(
     try:
         response = await _once(live, model, *request, options)
     except ModelError as exc:
-        live.ledger.settle(reserved, ONE_RETRY)
-        usage = ONE_RETRY.json()
-        live.record("model_retry", {"model": model.id, "attempt": attempt, "error": exc.code, "usage": usage})
+        spent = ONE_RETRY + exc.usage if isinstance(exc.usage, Usage) else ONE_RETRY  # broken answers cost too
+        live.ledger.settle(reserved, spent)
+        payload = {"model": model.id, "attempt": attempt, "error": exc.code, "usage": spent.json()}
+        if last and (attempt == ATTEMPTS or not exc.retryable):
+            payload["ends"] = failed(exc).json()
+        live.record("model_retry", payload)
         return exc
     except asyncio.CancelledError:  # it was sent all the same, and what started has to end
         live.ledger.settle(reserved, ONE_REQUEST)
@@ -95,6 +108,11 @@ async def _attempt(
     else:
         live.ledger.settle(reserved, used)
     return _answer(Answer, (model.id, response, used))
+
+
+def failed(failure: ModelError) -> Cause:
+    """How a run ends when no model answers."""
+    return Cause("failed", f"model_error:{failure.code}", error=str(failure), resumable=failure.retryable)
 
 
 def delay_before(attempt: int, retry_after: float | None) -> float:
@@ -138,11 +156,9 @@ async def _once(
     options: dict[str, Any],
 ) -> ModelResponse:
     """One request, bounded in time; deltas are dropped, what counts is the response (§12.1)."""
+    if live.ledger.limited:
+        options["timeout"] = _within_budget(live, options["timeout"])
     seconds = options["timeout"]
-    remaining = live.ledger.remaining_seconds() if live.ledger.limited else None
-    if remaining is not None:
-        seconds = min(seconds, remaining)
-    options["timeout"] = seconds
     try:
         try:
             bounded: bool = model.keeps_timeout  # type: ignore[attr-defined] # an attribute a model may have
@@ -154,7 +170,7 @@ async def _once(
             async with asyncio.timeout(seconds):
                 response = await _last(model, messages, tools, options)
     except TimeoutError as exc:
-        raise ModelError("timeout", f"{model.id} did not answer within {seconds:g} s", retryable=True) from exc
+        raise ModelError("timeout", f"{model.id} did not answer within {seconds} s", retryable=True) from exc
     except ModelError:
         raise
     except Exception as exc:
@@ -162,6 +178,14 @@ async def _once(
     if response is None:
         raise ModelError("stream_cut", f"{model.id} ended without a response", retryable=True)
     return response
+
+
+def _within_budget(live: LiveRun[Any], seconds: Any) -> Any:
+    """The timeout, or what is left of `max_seconds` if that is less; a model takes no 0."""
+    remaining = live.ledger.remaining_seconds()
+    if remaining is None or (isinstance(seconds, int | float) and seconds <= remaining):
+        return seconds
+    return max(remaining, LEAST_TIMEOUT)
 
 
 async def _last(

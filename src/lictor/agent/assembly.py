@@ -9,10 +9,12 @@ from lictor.agent.approvals import Approver
 from lictor.agent.definition import Agent
 from lictor.agent.handlers import STEPS
 from lictor.agent.history import Window
+from lictor.agent.incremental import Incremental, Stream
 from lictor.agent.machine import AgentMachine
 from lictor.agent.plan import Plan, gate_for, plan_for
 from lictor.agent.points import Points
 from lictor.agent.session import Options, Session
+from lictor.agent.stint import SOURCED_STEPS, Sources
 from lictor.journal import Store
 from lictor.models import ChatModel
 from lictor.runs import Ledger, LiveRun, Step, Usage, User
@@ -34,6 +36,8 @@ def assemble(  # noqa: PLR0913 - the parts of a run
 ) -> Session:
     """Everything one run needs while it is driven; a log that is there already is refolded (never if `fresh`)."""
     plan = plan_for(agent, options.scopes, options.interceptors, options.governance)
+    if agent.sources:
+        plan = plan.own()
     machine = AgentMachine(history=options.messages, numbered=options.numbered, positions=options.positions)
     live: LiveRun[Any] = LiveRun(run_id=run_id, path=path, store=store, clock=clock, ledger=ledger, machine=machine)
     gate = plan.gate if options.governance.record_sink is None else gate_for(plan.order, options.governance)
@@ -47,7 +51,8 @@ def assemble(  # noqa: PLR0913 - the parts of a run
         max_steps=agent.max_steps if options.max_steps is None else options.max_steps,
         approver=None if options.docket is None else _approver(agent, options, live, plan),
         builder=builder,
-        steps=STEPS,
+        steps=SOURCED_STEPS if agent.sources else STEPS,
+        sources=Sources(agent.sources) if agent.sources else None,
         models=agent.models if options.models is None else _models(agent, options),
         tools=plan.tools,
         output=plan.output,
@@ -56,10 +61,15 @@ def assemble(  # noqa: PLR0913 - the parts of a run
         store_each_call=options.history == "call",
         history=agent.history or (None if agent.history_window is None else Window()),
     )
+    if agent.stream_mode != "buffered":
+        how = agent.stream_mode
+        session.stream = Stream(session, how if isinstance(how, Incremental) else Incremental())
+        session.models = session.stream.mediate(session.models)
     entries = () if fresh else store.entries(run_id)
+    if not fresh:
+        gate.forget(run_id)
     if entries:
         live.refold()
-        gate.forget(run_id)
         verdicts = [entry.payload["record"]["sequence"] for entry in entries if entry.kind == "verdict"]
         builder.sequence = max(verdicts, default=-1) + 1
         _restore(ledger, store, path)

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lictor.agent.results import error_result
+from lictor.agent.stint import stint
 from lictor.agent.tools import Tool, foreign_tool
 from lictor.errors import DefinitionError
-from lictor.runs import Cause, Ledger, Step, watched
+from lictor.runs import Cause, Ledger, Step
 
 if TYPE_CHECKING:
     from lictor.agent.calls import CallState
@@ -65,7 +66,7 @@ async def run_child(session: Session, call: CallState, tool: Tool) -> Any:
     if live.state.cause is not None and not child.live.finished:
         child.live.record("cause", Cause("cancelled", by="parent").json())
     child.live.join(live)
-    await watched(child, agent.watchers)
+    await stint(child, agent.watchers)
     if not child.live.finished:
         return None
     return outcome_value(child)

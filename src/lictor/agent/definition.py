@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lictor.agent.history import History
+from lictor.agent.incremental import Incremental
 from lictor.agent.repeats import DenyRepeats
+from lictor.agent.sources import Attached, attach, is_source
 from lictor.agent.tools import Tool, tool
 from lictor.errors import DefinitionError
 from lictor.hooks import Governance, arrange
@@ -54,7 +56,8 @@ class Agent:
         name: letters, digits, `_` and `-`, at most 64.
         model: an id such as `openai:gpt-5-mini`, a ChatModel, or a list of them (fallbacks, in order).
         instructions: the system message; empty for none.
-        tools: `@tool` functions, plain functions (declared with the defaults of `tool`), agents.
+        tools: `@tool` functions, plain functions (declared with the defaults of `tool`), agents, tool
+            sources (an MCP server) or single tools of one (`server["lookup"]`).
         interceptors: policies of this agent: a list, a mapping name -> object, or (object, index) pairs.
         description: what it is good for, for those who may use it as a tool.
         output_type: a type for the answer (anything pydantic can describe).
@@ -62,6 +65,8 @@ class Agent:
         max_parallel_tools: tools of one response that run at the same time.
         max_depth, max_children: nesting of agents, and child runs below one root.
         budget: limits for a run of this agent and everything below it.
+        stream: `buffered` releases an answer after `output`; `incremental` (or an Incremental) releases text
+            while it comes, each piece after a verdict of `post_model_call`; `output` cannot call it back.
         settings: go to the model (`temperature`, `max_tokens`, …); `timeout` is seconds for one call (120).
         watchers: objects with `observe(event)`, or functions; told what happens, detached when they fail.
         history, history_window: which part of the transcript a request shows.
@@ -73,7 +78,7 @@ class Agent:
     Raises DefinitionError, at once, for whatever is wrong as written.
     """
 
-    __slots__ = (*FIELDS, "_output", "_tools", "kept_plan", "models")
+    __slots__ = (*FIELDS, "_output", "_tools", "kept_plan", "models", "sources")
 
     def __init__(  # noqa: PLR0913 - the constructor is the definition
         self,
@@ -92,7 +97,7 @@ class Agent:
         max_children: int = 64,
         budget: Budget | None = None,
         settings: Mapping[str, Any] | None = None,
-        stream: str = "buffered",
+        stream: str | Incremental = "buffered",
         history: History | None = None,
         history_window: int | None = None,
         hosted_tools: Sequence[str] = (),
@@ -104,16 +109,18 @@ class Agent:
         values["stream_mode"] = values.pop("stream")
         for field in FIELDS:
             object.__setattr__(self, field, values[field])
-        object.__setattr__(self, "settings", dict(settings or {}))
+        object.__setattr__(self, "settings", _settings(name, settings))
         _check_name(name)
         _check_numbers(name, values)
         _check_options(name, self)
         object.__setattr__(self, "models", _models(name, model))
         object.__setattr__(self, "_tools", _tools(name, tools))
+        object.__setattr__(self, "sources", attach(name, tools, self._tools))
         object.__setattr__(self, "_output", None)
         object.__setattr__(self, "kept_plan", None)
         object.__setattr__(self, "watchers", check_watchers(watchers))
         arrange([(f"agent:{name}", interceptors)])
+        self.output()
 
     if TYPE_CHECKING:
         name: str
@@ -128,7 +135,7 @@ class Agent:
         max_children: int
         budget: Budget | None
         settings: dict[str, Any]
-        stream_mode: str
+        stream_mode: str | Incremental
         history: History | None
         history_window: int | None
         hosted_tools: Sequence[str]
@@ -136,6 +143,7 @@ class Agent:
         resolver: Any
         deny_repeats: DenyRepeats | None
         models: tuple[ChatModel, ...]
+        sources: tuple[Attached, ...]
         _tools: Mapping[str, Tool]
         _output: OutputType | None
         kept_plan: Plan | None
@@ -148,7 +156,7 @@ class Agent:
 
     @property
     def tool_table(self) -> Mapping[str, Tool]:
-        """Tools by name, in the order given."""
+        """Its own tools by name, in the order given; those of sources are known when they are open."""
         return self._tools
 
     def output(self) -> OutputType | None:
@@ -207,8 +215,10 @@ def _check_numbers(name: str, values: Mapping[str, Any]) -> None:
 def _check_options(name: str, agent: Agent) -> None:
     if not isinstance(agent.instructions, str):
         raise DefinitionError(f"Agent {name!r}: instructions must be text, not {type(agent.instructions).__name__}")
-    if agent.stream_mode != "buffered":
-        raise DefinitionError(f"Agent {name!r}: stream={agent.stream_mode!r}; only 'buffered' exists so far")
+    if agent.stream_mode not in ("buffered", "incremental") and not isinstance(agent.stream_mode, Incremental):
+        raise DefinitionError(
+            f"Agent {name!r}: stream={agent.stream_mode!r}; use 'buffered', 'incremental', or Incremental(holdback=…)"
+        )
     if agent.budget is not None and not isinstance(agent.budget, Budget):
         raise DefinitionError(f"Agent {name!r}: budget={agent.budget!r}; give a Budget(...)")
     if agent.governance is not None and not isinstance(agent.governance, Governance):
@@ -217,6 +227,19 @@ def _check_options(name: str, agent: Agent) -> None:
         raise DefinitionError(f"Agent {name!r}: history={agent.history!r} has no select(messages, budget)")
     if isinstance(agent.hosted_tools, str):
         raise DefinitionError(f"Agent {name!r}: hosted_tools={agent.hosted_tools!r}; give a list of names")
+    if agent.resolver is not None and not callable(getattr(agent.resolver, "resolve", agent.resolver)):
+        raise DefinitionError(f"Agent {name!r}: resolver={agent.resolver!r}; give a function or an object with resolve")
+    if agent.deny_repeats is not None and not isinstance(agent.deny_repeats, DenyRepeats):
+        raise DefinitionError(f"Agent {name!r}: deny_repeats={agent.deny_repeats!r}; give a DenyRepeats(...) or None")
+
+
+def _settings(name: str, settings: Any) -> dict[str, Any]:
+    if settings is not None and not isinstance(settings, Mapping):
+        raise DefinitionError(f"Agent {name!r}: settings={settings!r}; give a mapping such as {{'temperature': 0}}")
+    timeout = (settings or {}).get("timeout", 1)
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+        raise DefinitionError(f"Agent {name!r}: settings['timeout']={timeout!r}; give seconds above 0")
+    return dict(settings or {})
 
 
 def _models(name: str, model: Any) -> tuple[ChatModel, ...]:
@@ -228,7 +251,11 @@ def _models(name: str, model: Any) -> tuple[ChatModel, ...]:
 
 def _tools(name: str, tools: Sequence[Any]) -> dict[str, Tool]:
     table: dict[str, Tool] = {}
+    if isinstance(tools, str) or not isinstance(tools, Iterable):
+        raise DefinitionError(f"Agent {name!r}: tools={tools!r}; give a list, also of a single one")
     for item in tools:
+        if is_source(item):
+            continue
         made = _tool(name, item)
         if made.name in table:
             raise DefinitionError(f"Agent {name!r}: two tools are named {made.name!r}; rename one with tool(name=…)")
@@ -243,4 +270,4 @@ def _tool(name: str, item: Any) -> Tool:
         return item.as_tool()
     if callable(item) and not isinstance(item, type):
         return tool(item)
-    raise DefinitionError(f"Agent {name!r}: {item!r} is no tool; give a function, a @tool, or an Agent")
+    raise DefinitionError(f"Agent {name!r}: {item!r} is no tool; give a function, a @tool, an Agent or a tool source")

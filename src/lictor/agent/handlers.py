@@ -58,8 +58,7 @@ async def shutdown_step(session: Session, command: Command) -> bool:
     )
     if session.approver is not None:
         session.approver.docket.withdraw(live.run_id)
-        if live.state.waits:
-            drop_held(session)
+        drop_held(session)
     told = ENDED if cause is COMPLETED else cause.json()
     payload: Mapping[str, Any] = {**told, "usage": live.ledger.usage.json()}
     live.record("run_finished", payload, live.clock.stamped)

@@ -11,7 +11,7 @@ from lictor.journal import Table
 __all__ = ["HELD", "Held"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
     """A value that waits for its verdict, under the id of its request.
 

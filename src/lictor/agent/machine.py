@@ -6,7 +6,7 @@ refolds a log after a crash goes on exactly where the old one stood.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -32,7 +32,7 @@ from lictor.journal import Entry
 from lictor.runs import Cause, Command
 from lictor.values import frozen_texts
 
-__all__ = ["AgentMachine", "AgentState", "Wait"]
+__all__ = ["AgentMachine", "AgentState", "Wait", "tally"]
 
 STARTUP = (Command("startup", "startup"),)
 INPUT = (Command("input", "input"),)
@@ -54,9 +54,11 @@ class AgentState(NamedTuple):
     """Everything the next decision depends on.
 
     `messages` is the transcript without instructions; `calls` the open batch, in call order;
-    `step` the model calls made; `positions` the responses taken from each model, failed ones
-    included; `feedback` what only the next request shows; `pending` the final text before its
-    verdict (`None` inside when only the process that asked holds it), `source` the model it is from.
+    `step` the model calls made; `numbered` and `ids` the tool calls so far; `positions` the responses
+    taken from each model, failed ones included; `feedback` what only the next request shows;
+    `released` step and text of an answer that is shown while it comes and not taken yet; `pending`
+    the final text before its verdict (`None` inside when only the process that asked holds it),
+    `source` the model it is from.
     """
 
     phase: str = "new"
@@ -64,6 +66,7 @@ class AgentState(NamedTuple):
     calls: tuple[CallState, ...] = ()
     step: int = 0
     numbered: int = 0
+    ids: Set[str] = frozenset()
     positions: Mapping[str, int] = {}
     feedback: tuple[Mapping[str, Any], ...] = ()
     reasks: int = 0
@@ -73,6 +76,7 @@ class AgentState(NamedTuple):
     invalid: Mapping[str, int] = {}
     denied: Mapping[str, int] = {}
     pending: tuple[str | None] | None = None
+    released: tuple[int, str] | None = None
     source: str = ""
     waits: Mapping[str, Wait] = {}
     cause: Cause | None = None
@@ -118,11 +122,15 @@ class AgentMachine:
         """The state before the first entry."""
         if not self.history and not self.numbered and not self.positions:
             return EMPTY
-        return AgentState(messages=self.history, numbered=self.numbered, positions=self.positions or {})
+        ids = frozenset([call["id"] for message in self.history for call in message.get("tool_calls") or ()])
+        return AgentState(messages=self.history, numbered=self.numbered, ids=ids, positions=self.positions or {})
 
     def advance(self, state: AgentState, event: Entry) -> tuple[AgentState, tuple[Command, ...]]:
         """Fold one entry; everything that is due afterwards."""
-        state = FOLD[event.kind](state, event.payload)
+        payload = event.payload
+        state = FOLD[event.kind](state, payload)
+        if "ends" in payload:  # a verdict and what it does to the run are one entry, so that no crash parts them
+            state = _cause(state, payload["ends"])
         return state, due(state)
 
     def finished(self, state: AgentState) -> bool:
@@ -216,16 +224,31 @@ def _model_finished(state: AgentState, payload: Mapping[str, Any]) -> AgentState
         return state.but(pending=(message["content"],), messages=messages, reasks=0, feedback=(), **changes)
     changes["reasks"], changes["feedback"] = 0, ()
     calls = payload["calls"]
-    changes["retries_in_row"] = 0
+    changes["retries_in_row"], changes["released"] = 0, None
     changes["messages"] = (*state.messages, payload["message"])
     changes["numbered"] = state.numbered + len(calls)
+    ids = state.ids
+    for call in calls:
+        ids |= {call["id"]}
+    changes["ids"] = ids
     changes["calls"] = tuple([_tuple(CallState, (*[call[name] for name in GIVEN], *UNJUDGED)) for call in calls])
     if state.invalid or state.misses or "problems" in payload:
-        changes.update(_tally(state, calls))
+        changes.update(tally(state, calls))
     return state.but(**changes)
 
 
-def _tally(state: AgentState, calls: tuple[Mapping[str, Any], ...]) -> dict[str, Any]:
+def _delta(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
+    """Text of an answer that is still coming was released (§12.1, the exception)."""
+    before = "" if state.released is None else state.released[1]
+    return state.but(released=(payload["step"], before + payload["text"]))
+
+
+def _reset(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
+    """The caller was told to forget it."""
+    return state.but(released=None)
+
+
+def tally(state: AgentState, calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Count unknown tools in a row, and invalid arguments for each tool (E24: per tool, not in a row)."""
     unknown = [call for call in calls if (call.get("problem") or {}).get("error") == "unknown_tool"]
     misses = state.misses + len(unknown) if len(unknown) == len(calls) else 0
@@ -246,7 +269,7 @@ def _output(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
     elif payload.get("changed"):
         messages = (*messages[:-1], payload["message"])
     waits = _without(state.waits, f"output:{state.step}") if state.waits else state.waits
-    return state.but(messages=messages, pending=None, answered=True, waits=waits)
+    return state.but(messages=messages, pending=None, released=None, answered=True, waits=waits)
 
 
 def _feedback(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
@@ -399,6 +422,8 @@ FOLD: Mapping[str, Callable[[AgentState, Mapping[str, Any]], AgentState]] = {
     "session_opened": _opened,
     "input": _input,
     "model_retry": _attempt,
+    "model_delta": _delta,
+    "stream_reset": _reset,
     "model_finished": _model_finished,
     "output": _output,
     "feedback": _feedback,

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lictor.agent.approvals import StepResolver
-from lictor.agent.asking import ONE_REQUEST, Answer, Refusal, ask
+from lictor.agent.asking import ONE_REQUEST, Answer, Refusal, ask, failed
 from lictor.agent.held import Held
 from lictor.agent.history import problems_of
+from lictor.agent.incremental import UNSUPPORTED
+from lictor.agent.machine import tally
 from lictor.agent.points import decider
 from lictor.agent.responses import (
     REASK,
@@ -43,10 +45,10 @@ async def model_step(session: Session, command: Command) -> bool:
     waits = live.state.waits
     wait = waits.get(command.key) if waits else None
     if wait is not None and wait.point == "post_model_call":
-        held = session.held(wait.request)
-        if held is None or held.answer is None:
-            raise StoreError(f"the response that request {wait.request} is about is not in the store")
-        done = await _judge_response(session, command, held.answer)
+        held = session.kept(wait.request).answer
+        if held is None:
+            raise StoreError(f"request {wait.request} is not about a response")
+        done = await _judge_response(session, command, held)
         session.let_go(wait.request)
         return done
     if live.state.step >= session.max_steps:
@@ -67,8 +69,7 @@ async def model_step(session: Session, command: Command) -> bool:
         return await _judge_response(session, command, answer)
     if type(answer) is Refusal:
         return session.end(Cause("exhausted", answer.reason, graceful=True))
-    code, told = f"model_error:{answer.code}", str(answer)
-    return session.end(Cause("failed", code, error=told, resumable=answer.retryable))
+    return session.end(failed(answer))
 
 
 def _messages(session: Session) -> Sequence[Any]:
@@ -86,13 +87,16 @@ def _messages(session: Session) -> Sequence[Any]:
 async def _judge_response(session: Session, command: Command, answer: Answer) -> bool:
     live = session.live
     model_id, response, usage = answer
-    calls = propose(response, live.state.numbered)
+    calls = propose(response, live.state.numbered, live.state.ids, session.tools)
     shown = response_context(response, calls)
-    resolver = session.resolver("step", command.key) if session.approver is not None else None
-    tokens = None if response.usage is None else _context_usage(usage)
-    emission = await session.points.emit(
-        session.builder.post_model_call, session.plan.model, shown, usage=tokens, resolver=resolver
-    )
+    stream, resolver = session.stream, None
+    emission = None if stream is None else stream.ended()
+    if emission is None:
+        resolver = session.resolver("step", command.key) if session.approver is not None else None
+        tokens = None if response.usage is None else _context_usage(usage)
+        emission = await session.points.emit(
+            session.builder.post_model_call, session.plan.model, shown, usage=tokens, resolver=resolver
+        )
     base = {
         "model": model_id,
         "step": live.state.step,
@@ -102,17 +106,25 @@ async def _judge_response(session: Session, command: Command, answer: Answer) ->
     if not emission.proceeds:
         if resolver is not None and resolver.parked is not None:
             session.hold(resolver.parked.id, Held(answer=answer))
-        else:
-            live.record("model_finished", {**base, "outcome": "reask", "feedback": (), "denied": True})
-        return blocked(session, command, emission, resolver)
+            return blocked(session, command, emission, resolver)
+        return _discard(session, base, emission)
     content, finish = shown["content"], response.finish
     if emission.denies or emission.verdict.decision == "transform":  # `changed`, spelt out
-        content, calls, finish = revise(emission.target, calls)
+        content, calls, finish = revise(emission.target, calls, live.state.numbered)
     if content is not None and type(content) is not str:
         content = thaw(content)
     if emission.labels:
         session.label("response", emission)
+    refused = None if stream is None else await stream.finish(response, content, calls, finish)
+    if refused is not None:
+        return _discard(session, base, refused)
     return _take(session, base, response, content, calls, finish)
+
+
+def _discard(session: Session, base: dict[str, Any], emission: Emission) -> bool:
+    """A response that was denied: counted, not kept, and the end of the run (§6.1)."""
+    denied = {**base, "outcome": "reask", "feedback": (), "denied": True}
+    return session.record_end("model_finished", denied, _cause_of(session, emission))
 
 
 def _take(
@@ -125,14 +137,14 @@ def _take(
 ) -> bool:
     """Record what the response is: calls, the final answer, or something that cannot be used."""
     live = session.live
+    unusable = {**base, "outcome": "reask", "feedback": ()}
     if response.refusal is not None:
-        live.record("model_finished", {**base, "outcome": "reask", "feedback": ()})
-        return session.end(Cause("failed", "content_filter", error=f"the model refused: {content}"))
-    unlisted = response.hosted and [h.name for h in response.hosted if h.name not in session.agent.hosted_tools]
+        refused = Cause("failed", "content_filter", error=f"the model refused: {content}")
+        return session.record_end("model_finished", unusable, refused)
+    unlisted = [h.name for h in response.hosted if h.name not in session.agent.hosted_tools] if response.hosted else []
     if unlisted:
-        live.record("model_finished", {**base, "outcome": "reask", "feedback": ()})
-        names = ", ".join(unlisted)
-        return session.end(Cause("failed", "unknown_tool", error=f"the provider ran {names}; name it in hosted_tools"))
+        told = f"the provider ran {', '.join(unlisted)}; name it in hosted_tools"
+        return session.record_end("model_finished", unusable, Cause("failed", "unknown_tool", error=told))
     fault = fault_of(content, calls, finish)
     problem = None if fault is None else REASK[fault]
     if fault is None and not calls and session.output is not None:
@@ -155,8 +167,8 @@ def _reask(session: Session, base: dict[str, Any], fault: str, text: str) -> boo
     """Ask again without storing anything, at most twice in a row (30-agent, 11)."""
     over = session.live.state.reasks >= MOST_REASKS
     feedback = () if over else (freeze({"role": "user", "content": text}),)
-    session.live.record("model_finished", {**base, "outcome": "reask", "why": fault, "feedback": feedback})
-    return session.end(Cause("failed", fault)) if over else DONE
+    payload = {**base, "outcome": "reask", "why": fault, "feedback": feedback}
+    return session.record_end("model_finished", payload, Cause("failed", fault) if over else None)
 
 
 def _take_calls(session: Session, base: dict[str, Any], content: Any, calls: tuple[Proposed, ...]) -> bool:
@@ -167,13 +179,19 @@ def _take_calls(session: Session, base: dict[str, Any], content: Any, calls: tup
     for call in checked:
         if call["problem"] is not None:
             payload["problems"] = True
+    if "problems" in payload:
+        return session.record_end("model_finished", payload, _missed(session, checked))
     live.record("model_finished", payload, live.clock.stamped)
-    state = live.state
-    if state.misses >= MOST_MISSES:
-        return session.end(Cause("failed", "unknown_tool"))
-    if state.invalid and any(count >= MOST_MISSES for count in state.invalid.values()):
-        return session.end(Cause("failed", "invalid_arguments"))
     return DONE
+
+
+def _missed(session: Session, calls: Sequence[Mapping[str, Any]]) -> Cause | None:
+    """Why calls that cannot run end the run: the third unknown tool in a row, or one called wrongly three times."""
+    counts = tally(session.live.state, calls)
+    if counts["misses"] >= MOST_MISSES:
+        return Cause("failed", "unknown_tool")
+    wrong = any(count >= MOST_MISSES for count in counts["invalid"].values())
+    return Cause("failed", "invalid_arguments") if wrong else None
 
 
 def _checked(session: Session, call: Proposed) -> dict[str, Any]:
@@ -200,11 +218,7 @@ async def output_step(session: Session, command: Command) -> bool:
     state = live.state
     wait = state.waits.get(command.key) if state.waits else None
     if wait is not None:
-        held = session.held(wait.request)
-        if held is None:
-            raise StoreError(f"the answer that request {wait.request} is about is not in the store")
-        text = held.value
-        session.let_go(wait.request)
+        text = session.kept(wait.request).value  # let go with the end of the run, which comes next
     else:
         text = state.pending[0] if state.pending[0] is not None else session.answer
     resolver = session.resolver("step", command.key) if session.approver is not None else None
@@ -214,7 +228,7 @@ async def output_step(session: Session, command: Command) -> bool:
         if control is not None and control.control == "retry":
             return _send_back(session, emission)
         if resolver is not None and resolver.parked is not None:
-            session.hold(resolver.parked.id, Held(text))
+            session.hold(resolver.parked.id, Held(value=text))
         return blocked(session, command, emission, resolver)
     final = emission.target["content"]
     final = final if type(final) is str else thaw(final)
@@ -228,6 +242,11 @@ async def output_step(session: Session, command: Command) -> bool:
     text = type(final) is str
     message = frozen_texts(role="assistant", content=final) if text else freeze({"role": "assistant", "content": final})
     shown = final if type(final) is str else str(final)
+    if state.released is not None:  # incremental: the rest of what was shown while it came
+        if not shown.startswith(state.released[1]):
+            refused = await session.points.refuse(UNSUPPORTED, session.builder.output, final)
+            return blocked(session, command, refused, None)
+        shown = shown[len(state.released[1]) :]
     live.record("output", {"message": message, "text": shown, "changed": rewritten}, live.clock.stamped)
     session.answer = None
     return DONE
@@ -255,12 +274,19 @@ def blocked(session: Session, command: Command, emission: Emission, resolver: St
                 "request_opened", {"step": command.key, "request": request.id, "kind": "step", "point": point}
             )
         return PARKED
+    return session.end(_cause_of(session, emission))
+
+
+def _cause_of(session: Session, emission: Emission) -> Cause:
+    if emission.verdict.reason == UNSUPPORTED and emission.record["mode"] != "enforce":
+        # Nothing was enforced (§8): the stream failed by itself.
+        return Cause("failed", "model_error:stream_cut", error="the stream ended without its finish", resumable=True)
     verdict = emission.control or emission.verdict
     stopped = emission.control is not None and emission.control.control == "stop"
     session.block(emission)
     alone = "no_approver: nobody could be asked" if emission.verdict.liftable and not session.has_approver else None
     status = (stopped and verdict.status) or "blocked"
-    return session.end(Cause(status, verdict.reason, decider(emission), error=alone))
+    return Cause(status, verdict.reason, decider(emission), error=alone)
 
 
 def drop_held(session: Session) -> None:
@@ -268,11 +294,13 @@ def drop_held(session: Session) -> None:
     live = session.live
     for wait in live.state.waits.values():
         held = session.held(wait.request)
-        session.let_go(wait.request)
         if held is not None and held.answer is not None:
             model, response, usage = held.answer
             base = {"model": model, "step": live.state.step, "usage": usage.json(), "finish": response.finish}
             live.record("model_finished", {**base, "outcome": "reask", "feedback": (), "denied": True})
+    if session.approver is not None:
+        for request in session.approver.docket.of_run(live.run_id):
+            session.let_go(request.id)
 
 
 def _context_usage(usage: Usage) -> Mapping[str, int]:

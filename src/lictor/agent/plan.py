@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lictor.agent.approvals import RequiresApproval
 from lictor.agent.definition import Agent
 from lictor.agent.structured import OutputType
-from lictor.agent.tools import fingerprint, tool_spec
+from lictor.agent.tools import Tool, fingerprint, tool_spec
 from lictor.hooks import (
     ALLOW,
     Bound,
@@ -50,7 +50,7 @@ def resolve_order(agent: Agent, scopes: Scopes = (), per_run: Any = ()) -> tuple
     first: list[Any] = [] if agent.deny_repeats is None else [agent.deny_repeats]
     if not order:
         first.append(AllowAll())
-    gated = any(tool.requires_approval for tool in agent.tool_table.values())
+    gated = bool(agent.sources) or any(tool.requires_approval for tool in agent.tool_table.values())
     last: list[Any] = [RequiresApproval(agent.tool_table)] if gated else []
     return (*_built_in(first), *order, *_built_in(last))
 
@@ -95,7 +95,9 @@ class Plan:
     def declared(self) -> dict[str, Any]:
         """The declared data that the policy fingerprint covers (20-durability, identity of definitions)."""
         composition = self.governance.composition
+        sources = [attached.declared() for attached in self.agent.sources]
         return {
+            **({"sources": sources} if sources else {}),
             "interceptors": [_declared(bound) for bound in self.order],
             "mode": self.governance.mode,
             "composition": composition.to_wire() if isinstance(composition, Composition) else composition,
@@ -112,8 +114,22 @@ class Plan:
     def tool_digest(self, name: str) -> str:
         """Digest of a tool's schema and declarations."""
         if self._digests is None:
-            self._digests = {key: digest(fingerprint(tool)) for key, tool in self.agent.tool_table.items()}
+            self._digests = {key: digest(fingerprint(tool)) for key, tool in self.tools.items()}
         return self._digests[name]
+
+    def own(self) -> Plan:
+        """A plan for one run whose tools come and go (`take`); the policy is the same."""
+        tools = dict(self.tools)
+        order = (*self.order[:-1], *_built_in([RequiresApproval(tools)]))  # it is the last one: `resolve_order`
+        return replace(self, order=order, gate=gate_for(order, self.governance), tools=tools, _digests=None)
+
+    def take(self, tools: Mapping[str, Tool]) -> None:
+        """Have these tools from now on, in a plan of one's own: they are what the next model call is sent."""
+        held: Any = self.tools
+        held.clear()
+        held.update(tools)
+        self.specs = _made([tool_spec(tool) for tool in tools.values()])
+        self._digests = None
 
 
 def gate_for(order: tuple[Bound, ...], rules: Governance) -> Gate:
@@ -151,7 +167,7 @@ def plan_for(agent: Agent, scopes: Scopes, per_run: Any, governance: Governance)
         settings["response_format"] = output.schema
     instructions = freeze({"role": "system", "content": agent.instructions})
     order = resolve_order(agent, scopes, per_run)
-    names = _made(list(agent.tool_table))
+    names = _made([*agent.tool_table, *[name for attached in agent.sources for name in attached.names]])
     model = _made({"id": agent.models[0].id})
     builder = ContextBuilder(agent_id=agent.name, session_id=agent.name)
     builder.agent_startup(names)  # what it makes and checks here it need not in any run of the plan

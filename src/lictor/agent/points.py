@@ -11,7 +11,7 @@ from lictor.hooks import Context, ContextBuilder, Emission, Gate
 from lictor.runs import LiveRun
 from lictor.values import freeze
 
-__all__ = ["COMPOSED", "Points", "changed", "decider", "is_host_error", "namespace_of"]
+__all__ = ["COMPOSED", "Points", "changed", "decider", "is_host_error", "namespace_of", "terminates"]
 
 TOOL_POINTS = ("pre_tool_call", "post_tool_call")
 # §7.5: these are decisions of the composition, not failures of the machinery.
@@ -53,6 +53,7 @@ class Points:
         `host_error:context_invalid` (§6.3, §10.3).
         """
         extensions = self._extensions if more is None else self._extended(more)
+        interrupted: BaseException | None = None
         try:
             context = build(*fields, extensions=extensions, **options)
         except ValueDomainError as exc:
@@ -60,7 +61,12 @@ class Points:
             emission = await self.gate.record_host_failure(build.__name__, self._live.run_id, sequence, message=exc)
         else:
             gate = self.gate if resolver is None else self.gate.resolving(resolver)
-            emission = await gate.emit(context)
+            try:
+                emission = await gate.emit(context)
+            except BaseException as exc:  # cancelled while a policy thought: the log has that record too (§6.3)
+                if not hasattr(exc, "emission"):
+                    raise
+                interrupted, emission = exc, getattr(exc, "emission")  # noqa: B009 - not a declared attribute
         record = emission.record
         by = None if record["decided_by"] is None else decider(emission)
         live = self._live
@@ -68,6 +74,20 @@ class Points:
         if record["interception_point"] in TOOL_POINTS:
             payload["call"] = fields[0]
         live.record("verdict", payload, live.clock.stamped or None)
+        if interrupted is not None:
+            raise interrupted
+        return emission
+
+    async def refuse(self, reason: str, build: Callable[..., Context], *fields: Any) -> Emission:
+        """Record the host's own deny at a point; nobody is asked (§11, §12.1)."""
+        try:
+            context = build(*fields, extensions=self._extensions)
+        except ValueDomainError as exc:
+            sequence = self.builder.take_sequence()
+            emission = await self.gate.record_host_failure(build.__name__, self._live.run_id, sequence, message=exc)
+        else:
+            emission = await self.gate.refuse(context, reason)
+        self._live.record("verdict", {"record": emission.record, "by": None})
         return emission
 
     def _extended(self, more: Mapping[str, Any]) -> Any:
@@ -98,3 +118,10 @@ def changed(emission: Emission) -> bool:
 def is_host_error(reason: str | None) -> bool:
     """Whether a deny is a failure of enforcement itself, which `posture` decides about (seed 003)."""
     return reason is not None and reason.startswith("host_error:") and reason not in COMPOSED
+
+
+def terminates(reason: str | None, posture: str) -> bool:
+    """Whether a deny at a tool ends the run (§6.2, §13.1)."""
+    if posture == "terminate_all":
+        return reason is not None and reason.startswith("host_error:")
+    return posture == "terminate" and is_host_error(reason)

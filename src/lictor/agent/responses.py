@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, NamedTuple
 
 import orjson
@@ -27,7 +27,16 @@ __all__ = [
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 UNFIT = re.compile(r"[^A-Za-z0-9_-]")
-COMPLETE = frozenset({"stop", "tool_calls", "function_call", "end_turn"})
+FIT = re.compile(r"(?!call_[0-9]+$)[A-Za-z0-9_-]{1,64}")  # an id that a provider takes back, and that is none of ours
+NO_TOOLS: Mapping[str, Any] = {}
+NONE: Set[str] = frozenset()
+# What providers write when nothing is missing, when the answer was cut, and when it was withheld.
+COMPLETE = frozenset({
+    "stop", "tool_calls", "function_call", "end_turn",
+    "complete", "completed", "eos", "eos_token", "stop_sequence", "tool_call", "tool_use",
+})  # fmt: skip
+CUT = frozenset({"length", "incomplete", "max_length", "max_output_tokens", "max_tokens", "model_length"})
+WITHHELD = frozenset({"content_filter", "content_filtered", "guardrail_intervened", "refusal", "safety"})
 RAW_SHOWN = 2000
 REASK = {
     "empty_answer": "Your last answer was empty. Answer the question or call a tool.",
@@ -52,17 +61,38 @@ class Proposed(NamedTuple):
 _tuple = tuple.__new__
 
 
-def propose(response: ModelResponse, numbered: int) -> tuple[Proposed, ...]:
-    """The calls of a response under ids of our own; the provider's are only hints (30-agent, 8)."""
-    if not response.calls:
+def propose(
+    response: ModelResponse, numbered: int, used: Set[str] = NONE, tools: Mapping[str, Any] = NO_TOOLS
+) -> tuple[Proposed, ...]:
+    """The calls of a response under ids that are unique in the history.
+
+    The provider's id stays where it is fit, alone in the response and not among those `used`; otherwise
+    the call gets one of ours, `call_7` (30-agent, 8). `tools` say how each tool reads its arguments.
+    """
+    calls = response.calls
+    if not calls:
         return ()
-    return tuple([_proposed(call, f"call_{numbered + i}") for i, call in enumerate(response.calls)])
+    if not calls[1:]:
+        id = calls[0].id
+        own_id = id if id and id not in used and FIT.fullmatch(id) else f"call_{numbered}"
+        return (_proposed(calls[0], own_id, tools),)
+    given = [call.id for call in calls]
+    return tuple(
+        [
+            _proposed(
+                call,
+                id if id and given.count(id) == 1 and id not in used and FIT.fullmatch(id) else f"call_{numbered + i}",
+                tools,
+            )
+            for i, (id, call) in enumerate(zip(given, calls, strict=True))
+        ]
+    )
 
 
-def _proposed(call: Any, own_id: str) -> Proposed:
+def _proposed(call: Any, own_id: str, tools: Mapping[str, Any]) -> Proposed:
     given, name = call.arguments, call.name if call.name.isascii() else _whole(call.name)
     try:
-        args = parse_arguments(given)
+        args = parse_arguments(given, "", tools[name].binding.validate if name in tools else None)
     except ToolArgumentsInvalid as exc:
         raw = given if isinstance(given, str) else repr(given)
         return Proposed(own_id, call.id, name, "{}", {}, _whole(raw[:RAW_SHOWN]), exc.problems)
@@ -100,18 +130,21 @@ def response_context(response: ModelResponse, calls: tuple[Proposed, ...]) -> di
     }
 
 
-def revise(target: Mapping[str, Any], calls: tuple[Proposed, ...]) -> tuple[Any, tuple[Proposed, ...], str]:
-    """Content, calls and finish reason after a transform of the response."""
+def revise(
+    target: Mapping[str, Any], calls: tuple[Proposed, ...], numbered: int
+) -> tuple[Any, tuple[Proposed, ...], str]:
+    """Content, calls and finish reason after a transform of the response; added calls get ids of their own."""
     known = {call.id: call for call in calls}
     revised: list[Proposed] = []
     for item in target["tool_calls"]:
         if item.get("hosted"):
             continue
-        before = known.get(item.get("id", ""))
+        given = item.get("id")
+        before = known.pop(given, None) if isinstance(given, str) else None
         if before is not None and before.name == item["name"] and before.args == item["args"]:
             revised.append(before)
             continue
-        own_id = before.id if before else f"{calls[-1].id if calls else 'call'}_{len(revised)}"
+        own_id = before.id if before else f"call_{numbered}_{len(revised)}"
         revised.append(Proposed(own_id, None, item["name"], orjson.dumps(item["args"]).decode(), item["args"]))
     return target["content"], tuple(revised), target["finish_reason"]
 
@@ -119,18 +152,18 @@ def revise(target: Mapping[str, Any], calls: tuple[Proposed, ...]) -> tuple[Any,
 def fault_of(content: Any, calls: tuple[Proposed, ...], finish: str) -> str | None:
     """Why a response cannot be used: a word of the closed list of reasons, or None.
 
-    A response that was cut or filtered runs none of its calls; an unknown finish reason is no
-    success (30-agent, 11).
+    A response that was cut or withheld runs none of its calls; one that ended for a reason nobody
+    knows is no success and runs none either, since it may have been cut (30-agent, 11).
     """
-    if finish == "length":
-        return "truncated"
-    if finish == "content_filter":
-        return "content_filter"
-    if calls:
-        return None
-    if not content:
-        return "empty_answer"
-    return None if finish in COMPLETE else "no_answer"
+    if finish not in COMPLETE:
+        finish = str(finish).lower()  # a transform may have made it anything
+        if finish in CUT:
+            return "truncated"
+        if finish in WITHHELD:
+            return "content_filter"
+        if finish not in COMPLETE and (calls or content):
+            return "no_answer"
+    return None if calls or content else "empty_answer"
 
 
 def assistant_message(content: Any, calls: tuple[Proposed, ...]) -> dict[str, Any]:

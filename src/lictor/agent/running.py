@@ -10,10 +10,11 @@ from lictor.agent.assembly import assemble
 from lictor.agent.children import final_text
 from lictor.agent.definition import Agent
 from lictor.agent.session import NO_GOVERNANCE, Options, Session
+from lictor.agent.stint import stint
 from lictor.agent.trace import trace_of
 from lictor.errors import DefinitionError, InterceptionBlocked
 from lictor.journal import MemoryStore, Store
-from lictor.runs import Budget, Event, Ledger, RunResult, Step, Usage, check_watchers, drive, follow_driven, watched
+from lictor.runs import Budget, Event, Ledger, RunResult, Step, Usage, check_watchers, drive, follow_driven
 from lictor.values import Clock, new_id
 
 __all__ = ["begin", "result_of", "run_agent", "split_limits", "stream_agent"]
@@ -25,12 +26,15 @@ CLOCK = Clock()
 def split_limits(agent: Agent, limits: Mapping[str, Any]) -> tuple[int | None, Budget | None]:
     """`**limits` of a run: `max_steps`, and fields of Budget that take the place of the agent's.
 
-    Raises DefinitionError for a name that is no limit.
+    Raises DefinitionError for a name that is no limit, or a limit that is no number.
     """
     unknown = set(limits) - BUDGET_FIELDS - {"max_steps"}
     if unknown:
         known = ", ".join(sorted((*BUDGET_FIELDS, "max_steps")))
         raise DefinitionError(f"{', '.join(sorted(unknown))}: no such option or limit; the limits are {known}")
+    steps = limits.get("max_steps", 0)
+    if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 0):
+        raise DefinitionError(f"max_steps={steps!r}; give a whole number >= 0")
     own = {name: value for name, value in limits.items() if name in BUDGET_FIELDS}
     if not own:
         return limits.get("max_steps"), agent.budget
@@ -58,6 +62,8 @@ def begin(  # noqa: PLR0913 - the options of a run are its interface
     """A session with its first entry recorded, ready to be driven."""
     if history not in ("run", "call"):
         raise DefinitionError(f"history={history!r}: use 'run' (store after output) or 'call' (after each model call)")
+    if resolver is not None and not callable(getattr(resolver, "resolve", resolver)):
+        raise DefinitionError(f"resolver={resolver!r}; give a function of the request, or an object with resolve")
     max_steps, budget = split_limits(agent, limits) if limits else (None, agent.budget)
     clock = clock or CLOCK
     options = Options(
@@ -103,8 +109,8 @@ async def run_agent(agent: Agent, task: Any, **options: Any) -> RunResult:
     Raises InterceptionBlocked for `blocked`; CancelledError if the caller is cancelled.
     """
     session = begin(agent, task, **options)
-    if session.options.watchers:
-        await watched(session, session.options.watchers)
+    if session.options.watchers or session.sources is not None:
+        await stint(session, session.options.watchers)
     else:
         await drive(session)
     result = result_of(session)
@@ -119,7 +125,7 @@ def stream_agent(agent: Agent, task: Any, **options: Any) -> AsyncIterator[Event
     live, watchers = session.live, session.options.watchers
 
     def driven() -> Awaitable[None]:
-        return watched(session, watchers) if watchers else drive(session)
+        return stint(session, watchers) if watchers or session.sources is not None else drive(session)
 
     return follow_driven(live.store, live.root, driven)
 

@@ -35,6 +35,8 @@ _SCHEMA_TYPES: Mapping[type[Any], tuple[str, ...]] = {
     list: ("array",),
     dict: ("object",),
 }
+_DIGITS = re.compile(r"-?[0-9]{16,}")
+_LONG_DIGITS = re.compile(rb"[0-9]{16}").search
 _PARTIAL: Any = functools.partial
 _CONSTRAINTS = "annotated_types"  # the module of Ge, Len, …: they narrow a value and never change it
 
@@ -178,6 +180,8 @@ def given_schema(schema: Mapping[str, Any], check: Callable[[dict[str, Any]], li
 
     def validate(data: bytes) -> dict[str, Any]:
         arguments = orjson.loads(data)
+        if _LONG_DIGITS(data):
+            arguments = _restored(arguments, schema)
         problems = (check or top)(arguments)
         if problems:
             raise ToolArgumentsInvalid("", problems)
@@ -186,13 +190,26 @@ def given_schema(schema: Mapping[str, Any], check: Callable[[dict[str, Any]], li
     return _Given(schema=dict(schema), validate=validate, dump=lambda values: values["arguments"], context="context")
 
 
+def _restored(value: Any, form: Any) -> Any:
+    """The integers again that were written as their digits (§4.4), where the schema wants integers."""
+    if not isinstance(form, Mapping):
+        return value
+    wanted = form.get("type")
+    if type(value) is str and "integer" in ((wanted,) if isinstance(wanted, str) else wanted or ()):
+        return int(value) if _DIGITS.fullmatch(value) else value
+    if isinstance(value, dict):
+        known: Mapping[str, Any] = form.get("properties", {})
+        return {name: _restored(item, known.get(name)) for name, item in value.items()}
+    return [_restored(item, form.get("items")) for item in value] if isinstance(value, list) else value
+
+
 def _has_type(value: Any, form: Any) -> bool:
     """Whether a JSON value has the type its schema asks for; a schema without `type` asks for none."""
     wanted = form.get("type") if isinstance(form, Mapping) else None
     if wanted is None:
         return True
     types = _SCHEMA_TYPES.get(type(value), ())
-    if type(value) is str and re.fullmatch(r"-?[0-9]{16,}", value):
+    if type(value) is str and _DIGITS.fullmatch(value):
         types = (*types, "integer", "number")  # an integer beyond 2^53-1 is written as its digits (§4.4)
     return any(item in types for item in ([wanted] if isinstance(wanted, str) else wanted))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -19,12 +19,16 @@ from lictor.agent.points import Points
 from lictor.agent.results import safe_value
 from lictor.agent.structured import OutputType
 from lictor.agent.toolcontext import ToolContext
-from lictor.errors import NotSerializable
+from lictor.errors import NotSerializable, StoreError
 from lictor.hooks import ContextBuilder, Emission, Governance
 from lictor.journal import Entry
 from lictor.models import ChatModel
 from lictor.runs import DONE, Cause, LiveRun, Performer
 from lictor.values import freeze
+
+if TYPE_CHECKING:
+    from lictor.agent.incremental import Stream
+    from lictor.agent.stint import Sources
 
 __all__ = ["Options", "Session"]
 
@@ -81,6 +85,8 @@ class Session:
     posture: str
     store_each_call: bool
     history: History | None = None
+    sources: Sources | None = None
+    stream: Stream | None = None
     answer: Any = None
     blocked_by: Emission | None = None
     labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -127,6 +133,11 @@ class Session:
         self.live.record("cause", cause.json())
         return DONE
 
+    def record_end(self, kind: str, payload: dict[str, Any], cause: Cause | None) -> bool:
+        """Record something together with why it ends the run, if it does: a crash never parts the two."""
+        self.live.record(kind, payload if cause is None else {**payload, "ends": cause.json()})
+        return DONE if cause is None else self.end(cause)
+
     def resolver(self, kind: str, step: str, call: CallState | None = None) -> StepResolver | None:
         """The docket's resolver for one emission, or None where the gate's own (or nobody) decides."""
         if self.approver is None:
@@ -155,6 +166,13 @@ class Session:
     def held(self, request_id: str) -> Held | None:
         """What is kept for a request."""
         return self.live.store.table(HELD).get(request_id)
+
+    def kept(self, request_id: str) -> Held:
+        """What is kept for a request; raises StoreError when the store lost it."""
+        held = self.held(request_id)
+        if held is None:
+            raise StoreError(f"what request {request_id} is about is not in the store")
+        return held
 
     def let_go(self, request_id: str) -> None:
         """Forget the value kept for a request: it has its verdict."""
@@ -197,7 +215,7 @@ class Session:
         options, live = self.options, self.live
 
         def note(what: str, value: Any) -> None:
-            if not live.finished:  # nothing follows the end
+            if not live.finished and not live.crashed:  # nothing follows the end
                 live.record("note", {"call": call.id, "tool": call.name, what: value})
 
         def emit(progress: Any) -> None:

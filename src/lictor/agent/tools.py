@@ -172,18 +172,24 @@ def _always() -> bool:
 class ToolSource(Protocol):
     """Tools that exist only while something is open, such as an MCP server's.
 
-    Opened once per stint, closed at park and end. Names must not change between two openings.
+    Each stint that needs it works with a shallow copy (`copy.copy`) of its own, opens it once and closes it
+    at park and end, both in one task. A source may have more:
+
+    - `async def listed()`: the tools there are now; asked before each model call while it is open.
+    - `known`: names that will be there, for `agent_startup` and for checks where the agent is defined.
+    - `left_out`: name -> why a tool that it has is not given; noted in the log.
+    - `def declared()`: JSON for the policy fingerprint, without secrets.
     """
 
     @property
     def name(self) -> str: ...
 
     async def open(self) -> Sequence[Tool]:
-        """Connect and list the tools; again after `close` on the next stint."""
+        """Connect and list the tools; anything it raises means that there are none."""
         ...
 
     async def close(self) -> None:
-        """Let everything go; also called after a failed `open`."""
+        """Let everything go; also called after an `open` that failed or was cancelled."""
         ...
 
 

@@ -10,16 +10,16 @@ from lictor import faults
 from lictor.agent.approvals import StepResolver
 from lictor.agent.calls import ALLOWED, ENDING, NEW, RUNNING, CallState, ended
 from lictor.agent.held import Held
-from lictor.agent.points import changed, decider, is_host_error
+from lictor.agent.points import changed, decider, is_host_error, terminates
 from lictor.agent.results import ErrorKind, cut, error_result, render, safe_value
 from lictor.agent.session import Session
 from lictor.docket import Shown
-from lictor.errors import LictorError, NotSerializable, RunAborted, StoreError, ToolArgumentsInvalid
+from lictor.errors import LictorError, NotSerializable, RunAborted, ToolArgumentsInvalid, ToolError
 from lictor.hooks import Emission
 from lictor.runs import DONE, Cause, Command
 from lictor.values import canonical_json, digest, freeze, new_id, thaw
 
-__all__ = ["ask_step", "close_step", "judge_step", "refuse_step", "release_step", "run_step"]
+__all__ = ["absent_step", "ask_step", "close_step", "judge_step", "refuse_step", "release_step", "run_step"]
 
 
 async def judge_step(session: Session, command: Command) -> bool:
@@ -117,12 +117,17 @@ async def _too_late(session: Session, call: CallState, emission: Emission) -> bo
     return DONE
 
 
-def _judged_no(session: Session, call: CallState, problem: Mapping[str, Any], denied: str | None = None) -> bool:
+def _judged_no(
+    session: Session,
+    call: CallState,
+    problem: Mapping[str, Any],
+    denied: str | None = None,
+    cause: Cause | None = None,
+) -> bool:
     payload = {"call": call.id, "decision": "deny", "content": render(problem), "problem": problem}
     if denied is not None:
         payload["denied"] = denied
-    session.live.record("call_judged", payload)
-    return DONE
+    return session.record_end("call_judged", payload, cause)
 
 
 def _denied(
@@ -135,26 +140,25 @@ def _denied(
     """A deny goes to the model as an error result; a stop or a failure of enforcement ends the run."""
     verdict = emission.verdict
     reason = verdict.reason or "denied"
-    by = decider(emission)
     host = is_host_error(verdict.reason)
     extra: dict[str, Any] = dict(resolver.denied) if resolver is not None else {}
     if verdict.liftable and not session.has_approver:
         extra["note"] = "no_approver"
     problem = error_result("host_error" if host else "denied", reason, verdict.message or "", **extra)
     expired = reason == "approval_expired"
-    _judged_no(session, call, problem, None if host or expired else _call_digest(call.name, args))
-    return _consequence(session, emission, by)
+    digest_of = None if host or expired else _call_digest(call.name, args)
+    return _judged_no(session, call, problem, digest_of, _consequence(session, emission))
 
 
-def _consequence(session: Session, emission: Emission, by: str | None) -> bool:
-    """What a deny at a tool's point does to the run (§6.2, posture)."""
+def _consequence(session: Session, emission: Emission) -> Cause | None:
+    """Why a deny at a tool's point ends the run, if it does (§6.2, posture)."""
     control = emission.control
     if control is not None and control.control == "stop":
-        return session.end(Cause(control.status or "stopped", control.reason, by))
-    if is_host_error(emission.verdict.reason) and session.posture == "terminate":
+        return Cause(control.status or "stopped", control.reason, decider(emission))
+    if terminates(emission.verdict.reason, session.posture):
         session.block(emission)
-        return session.end(Cause("blocked", emission.verdict.reason, by))
-    return DONE
+        return Cause("blocked", emission.verdict.reason, decider(emission))
+    return None
 
 
 def _park(session: Session, call: CallState, resolver: StepResolver, kind: str) -> bool:
@@ -248,12 +252,11 @@ async def _run(session: Session, call: CallState, tool: Any) -> bool:
     faults.reach("effect.after")
     elapsed = (session.monotonic() - started) * 1000
     closed = "cancelled" if isinstance(stopped, asyncio.CancelledError) else None
-    done = await _finish(session, call, value, is_error, elapsed, closed)
-    if stopped is None:
-        return done
+    aborted = Cause("failed", error=str(stopped)) if isinstance(stopped, RunAborted) else None
+    done = await _finish(session, call, value, is_error, elapsed, closed, aborted)
     if isinstance(stopped, asyncio.CancelledError):
         raise stopped
-    return session.end(Cause("failed", error=str(stopped)))
+    return done
 
 
 def _own() -> bool:
@@ -278,20 +281,38 @@ def _failure(exc: Exception, tool: Any) -> dict[str, Any]:
         return error_result("tool_failed", "aborted", str(exc))
     if isinstance(exc, ToolArgumentsInvalid):
         return error_result("invalid_arguments", exc.tool, "; ".join(exc.problems))
+    if isinstance(exc, ToolError):
+        return _told(exc)
     if isinstance(exc, NotSerializable):
         return error_result("tool_failed", "not_serializable", str(exc))
-    if isinstance(exc, TimeoutError):
+    if isinstance(exc, TimeoutError) and tool.timeout is not None and not exc.args:
         return error_result("tool_failed", "timeout", f"{tool.name} did not finish within {tool.timeout} s")
     return error_result("tool_failed", type(exc).__name__, str(exc))
 
 
+def _told(exc: ToolError) -> dict[str, Any]:
+    """What a tool says about its own failure, as JSON that can be judged."""
+    kind: Any = exc.kind
+    try:
+        value: Any = safe_value({**exc.more, **error_result(kind, exc.reason, exc.message)})[0]
+    except NotSerializable:
+        return error_result(kind, str(exc.reason), "it failed, and what it said about that is no JSON")
+    return dict(value)
+
+
 async def _finish(
-    session: Session, call: CallState, value: Any, is_error: bool, elapsed: float, closed: str | None = None
+    session: Session,
+    call: CallState,
+    value: Any,
+    is_error: bool,
+    elapsed: float,
+    closed: str | None = None,
+    cause: Cause | None = None,
 ) -> bool:
     """`post_tool_call` over the whole result; then it is cut to what the model gets (30-agent, 12)."""
     live = session.live
     step = f"call:{call.id}:post"
-    asking = session.approver is not None and closed is None and live.state.cause is None
+    asking = session.approver is not None and closed is None and cause is None and live.state.cause is None
     resolver = session.resolver("step", step, call) if asking else None
     emission = await session.points.emit(
         session.builder.post_tool_call,
@@ -309,27 +330,27 @@ async def _finish(
         if emission.labels:
             session.label(call.id, emission)
     elif resolver is not None and resolver.parked is not None:
-        session.hold(resolver.parked.id, Held(value, is_error, elapsed))
+        session.hold(resolver.parked.id, Held(value=value, is_error=is_error, elapsed=elapsed))
         return _park(session, call, resolver, "step")
     else:
         kind: ErrorKind = "host_error" if is_host_error(emission.verdict.reason) else "denied"
         final = error_result(kind, emission.verdict.reason or "denied", emission.verdict.message or "")
         is_error = True
+        cause = _consequence(session, emission) or cause
     payload = {"call": call.id, "tool": call.name, "content": cut(render(final)), "is_error": is_error}
     if closed is not None:
-        live.record("call_closed", {**payload, "why": closed})
-    else:
-        live.record("tool_finished", payload, live.clock.stamped)
-    return DONE if emission.proceeds else _consequence(session, emission, decider(emission))
+        return session.record_end("call_closed", {**payload, "why": closed}, cause)
+    if cause is not None:
+        return session.record_end("tool_finished", payload, cause)
+    live.record("tool_finished", payload, live.clock.stamped)
+    return DONE
 
 
 async def release_step(session: Session, command: Command) -> bool:
     """The result that waited for a decision (or came from a person) passes `post_tool_call`."""
     call = session.live.state.call(command.args)
     request = call.request or ""
-    held = session.held(request) if call.kind == "step" else _given(session, call, request)
-    if held is None:
-        raise StoreError(f"the result that request {request} is about is not in the store")
+    held = session.kept(request) if call.kind == "step" else _given(session, call, request)
     done = await _finish(session, call, held.value, held.is_error, held.elapsed)
     session.let_go(request)
     return done
@@ -339,12 +360,12 @@ def _given(session: Session, call: CallState, request: str) -> Held:
     """What a person gave in place of a result, or the error that stands for it; and no time spent."""
     decision = session.approver.docket.find(request).resolution if session.approver is not None else None
     if decision is not None and decision.verb == "respond":
-        return Held(safe_value(decision.value)[0])
+        return Held(value=safe_value(decision.value)[0])
     said = decision.feedback if decision is not None else None
     if call.kind == "unknown_effect":
         message = said or "it may have run; a person chose not to run it again"
-        return Held(error_result("unknown", "skipped", message), is_error=True)
-    return Held(error_result("denied", "rejected", said or "nobody gave a value"), is_error=True)
+        return Held(value=error_result("unknown", "skipped", message), is_error=True)
+    return Held(value=error_result("denied", "rejected", said or "nobody gave a value"), is_error=True)
 
 
 async def _ask_outside(session: Session, call: CallState, tool: Any) -> bool:
@@ -405,3 +426,11 @@ async def refuse_step(session: Session, command: Command) -> bool:
     """An unknown tool or arguments that do not fit: no `pre_tool_call`, an error at `post_tool_call` (05-api)."""
     call = session.live.state.call(command.args)
     return await _finish(session, call, dict(call.problem or {}), True, 0.0)
+
+
+async def absent_step(session: Session, command: Command, problem: Mapping[str, Any]) -> bool:
+    """A call whose tool is not there any more (its source is gone): it never runs, and has this result."""
+    call = session.live.state.call(command.args)
+    if call.status == ALLOWED:
+        return await _finish(session, call, dict(problem), True, 0.0)
+    return _judged_no(session, call, problem)

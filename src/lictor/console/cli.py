@@ -55,11 +55,15 @@ def stop(code: int, message: str) -> NoReturn:
 def _version(wanted: bool) -> None:
     if not wanted:
         return
-    try:
-        typer.echo(f"lictor {version('lictor')}")
-    except PackageNotFoundError:  # run from a source tree
-        typer.echo("lictor (not installed)")
+    typer.echo(f"lictor {_lictor_version()}")
     raise typer.Exit
+
+
+def _lictor_version() -> str:
+    try:
+        return version("lictor")
+    except PackageNotFoundError:  # run from a source tree
+        return "(not installed)"
 
 
 @app.callback()
@@ -251,6 +255,35 @@ def _show_order(order: Mapping[str, Any]) -> None:
     from lictor.console.order import show
 
     show(Console(highlight=False), order)
+
+
+@app.command()
+def conformance(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_page: Annotated[bool, typer.Option("--page", help="Print the page of the claim, docs/conformance.md.")] = False,
+) -> None:
+    """Run the Conformance Test Kit of AGENT-HOOKS-0.1 over the production loop.
+
+    Every vector of the installed kit is run by a real agent with a scripted model, in both postures, buffered and
+    incremental. The kit is a package of its own: pip install "agent-hooks-sdk[ctk]==0.1.0b3". Exit code 1 if one fails.
+    """
+    from lictor.console.conformance import page, summary
+    from lictor.testing import conformance as kit
+
+    if as_json and as_page:
+        stop(USAGE, "give --json or --page, not both")
+    try:
+        report = kit.run_kit()
+    except LictorError as error:
+        stop(USAGE, str(error))
+    if as_json:
+        typer.echo(json.dumps(report.json(), ensure_ascii=False, indent=2))
+    elif as_page:
+        typer.echo(page(report, _lictor_version()), nl=False)
+    else:
+        typer.echo("\n".join(summary(report)))
+    if not report.passed:
+        raise typer.Exit(FAILED)
 
 
 import_module("lictor.console.verbs")  # registers the verbs over a stored run

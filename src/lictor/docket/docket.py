@@ -254,7 +254,12 @@ class Docket:
 
     def open(self, request: Request) -> Request:
         """Add a request; the same id again is a no-op."""
-        return self._requests.add(request.id, request)
+        with self._store.transaction(request.root_run):  # a driver that lost its lease may ask nobody
+            return self._requests.add(request.id, request)
+
+    def of_run(self, run_id: str) -> list[Request]:
+        """The requests of one run, without those below it, in any status."""
+        return self._requests.find(run_id=run_id)
 
     def of_step(self, run_id: str, step: str) -> list[Request]:
         """The requests that one step of a run opened, oldest first."""
@@ -271,11 +276,14 @@ class Docket:
         request = self.find(request_id)
         if not self.covers(request_id, digest):
             return False
-        return self._requests.swap(request_id, request, replace(request, consumed_at=self._clock.now()))
+        with self._store.transaction(request.root_run):  # nor use up what the next driver needs
+            return self._requests.swap(request_id, request, replace(request, consumed_at=self._clock.now()))
 
     def rebind(self, request_id: str, digest: str) -> None:
         """Bind an edited request to its edited arguments; done once, by the driver."""
-        self._requests[request_id] = replace(self.find(request_id), digest=digest)
+        request = self.find(request_id)
+        with self._store.transaction(request.root_run):
+            self._requests[request_id] = replace(request, digest=digest)
 
     def withdraw(self, run_id: str, status: str = "cancelled") -> list[Request]:
         """Close the open requests of one run."""

@@ -18,11 +18,12 @@ from lictor.hooks.points import (
     APPROVAL_UNRESOLVED,
     CONTEXT_INVALID,
     VERDICT_INVALID,
+    Point,
 )
 from lictor.hooks.verdict import Verdict, host_error, read_verdict
 from lictor.hooks.waiting import settled
 
-__all__ = ["ApprovalOutcome", "ApprovalRequest", "ApprovalResolution", "ApprovalSeam"]
+__all__ = ["ApprovalOutcome", "ApprovalRequest", "ApprovalResolution", "ApprovalSeam", "seam_to"]
 
 _MISSING: Final = object()
 
@@ -45,7 +46,7 @@ class ApprovalRequest:
     """
 
     context_identity: str | None
-    interception_point: str
+    interception_point: str  # a `Point`: what is written for the SDK's enumeration finds its `.value`
     verdict: Verdict
     context: Any
     denies: tuple[tuple[str, Verdict], ...] = ()
@@ -82,7 +83,7 @@ class ApprovalSeam:
             return _stands(CONTEXT_INVALID, error.problem)
         request = ApprovalRequest(
             context_identity=identity,
-            interception_point=context["interception_point"],
+            interception_point=Point(context["interception_point"]),
             verdict=verdict,
             context=plain_copy(shown),
             denies=denies,
@@ -105,6 +106,18 @@ class ApprovalSeam:
             async with asyncio.timeout(self.timeout):
                 return await settled(resolution)
         return resolution
+
+
+def seam_to(
+    resolve: Callable[[ApprovalRequest], Any] | None,
+    redactor: Callable[[Any], Any] | None,
+    identify: Callable[[Context], str | None],
+    timeout: float | None,
+) -> ApprovalSeam | None:
+    """Return the seam to a resolver, None when there is no resolver."""
+    if resolve is None:
+        return None
+    return ApprovalSeam(resolve=resolve, redactor=redactor, identify=identify, timeout=timeout)
 
 
 def _read(resolution: object, identity: str | None) -> Ruling:

@@ -13,7 +13,7 @@ from lictor.hooks.record import conclusion, project
 from lictor.hooks.verdict import Decision, Verdict, host_error
 from lictor.values import freeze
 
-__all__ = ["NO_LABELS", "Emission", "conclude", "denies_of", "undelivered"]
+__all__ = ["NO_LABELS", "Emission", "conclude", "denies_of", "refusal", "undelivered"]
 
 NO_LABELS: Final[Mapping[str, tuple[str, ...]]] = freeze({})
 
@@ -62,6 +62,12 @@ def conclude(
         None if proceeds else _control(outcome, [deny for _, deny in denies]),
         _labels(plan, outcome) if proceeds else NO_LABELS,
     )
+
+
+def refusal(plan: Plan, reason: str, mode: str, identity: str | None, context: Context) -> Emission:
+    """Return the host's own deny of a context that nobody is asked about."""
+    outcome = Outcome(host_error(reason), None, {}, not plan.nobody, None, context, None)
+    return conclude(plan, outcome, mode, (identity, identity), context)._replace(proceeds=False)
 
 
 def denies_of(plan: Plan, returned: Mapping[int, Verdict]) -> tuple[tuple[str, Verdict], ...]:

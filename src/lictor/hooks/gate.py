@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from lictor.errors import DefinitionError, PathError, ValueDomainError, VerdictInvalid
-from lictor.hooks.approval import ApprovalSeam
+from lictor.hooks.approval import seam_to
 from lictor.hooks.asking import Raised, ask, awaited, pending, verdict_of
 from lictor.hooks.compose import Composition, Consult, Fold, Outcome, Ruling, compose, merge
 from lictor.hooks.context import Context, read_context, transformed
-from lictor.hooks.emission import NO_LABELS, Emission, conclude, denies_of, undelivered
+from lictor.hooks.emission import NO_LABELS, Emission, conclude, denies_of, refusal, undelivered
 from lictor.hooks.identity import JCS, IdentityProvider, identifier
 from lictor.hooks.interceptor import Bound
 from lictor.hooks.options import MODES, choice, composition_of, function, resolve_of, seconds
@@ -83,7 +83,7 @@ class Gate:
         self._provider, self._identify = identifier(identity, compat)
         self._redactor = redactor
         self._resolver_timeout = resolver_timeout
-        self._seam = self._seam_to(resolver)
+        self._seam = seam_to(resolve_of(resolver), redactor, self._identify, resolver_timeout)
         self._timeout = timeout
         self._folds = mode == "enforce" and self._composition.sequential
         self._sink = sink
@@ -135,16 +135,8 @@ class Gate:
         """
         twin = object.__new__(Gate)
         twin.__dict__.update(self.__dict__)
-        twin._seam = self._seam_to(resolver)
+        twin._seam = seam_to(resolve_of(resolver), self._redactor, self._identify, self._resolver_timeout)
         return twin
-
-    def _seam_to(self, resolver: Any) -> ApprovalSeam | None:
-        resolve = resolve_of(resolver)
-        if resolve is None:
-            return None
-        return ApprovalSeam(
-            resolve=resolve, redactor=self._redactor, identify=self._identify, timeout=self._resolver_timeout
-        )
 
     def forget(self, session_id: str) -> None:
         """Let go of a session's last sequence number: it ended, or goes on from its log."""
@@ -199,6 +191,15 @@ class Gate:
             Emission, (ALLOW, known["target"], record, True, known, (), None, NO_LABELS, False)
         )
         return emission if self._sink is None else await self._deliver(emission)
+
+    async def refuse(self, context: Context, reason: str) -> Emission:
+        """Record the host's own deny, a reserved reason: nobody is asked, and in no mode does it go on (§11, §12.1)."""
+        try:
+            identity = self._identify(context)
+        except ValueDomainError as error:
+            return await self._reject(context, error)
+        plan = self._plans[context["interception_point"]]
+        return await self._deliver(refusal(plan, reason, self._mode, identity, context))
 
     async def record_host_failure(
         self,
@@ -283,7 +284,8 @@ class Gate:
             # A cancellation, or SystemExit and the like: a record without a gap, then go on (§6.3).
             verdict = host_error(INTERCEPTOR_FAILED, type(error).__name__)
             outcome = Outcome(verdict, None, {}, True, None, context, None)
-            await self._deliver(conclude(plan, outcome, mode, (identity, identity), context))
+            stopped = await self._deliver(conclude(plan, outcome, mode, (identity, identity), context))
+            error.emission = stopped  # type: ignore[attr-defined] # for a host that keeps records itself
             raise
         enforced = None if outcome.unbound and mode == "enforce" else identity
         if outcome.context is not context and not outcome.unbound:

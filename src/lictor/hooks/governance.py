@@ -13,7 +13,7 @@ from lictor.hooks.options import MODES, choice, composition_of, function, resolv
 
 __all__ = ["Governance"]
 
-_POSTURES: Final = ("terminate", "continue")
+_POSTURES: Final = ("terminate", "continue", "terminate_all")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,8 @@ class Governance:
         resolver_timeout: seconds for an awaitable resolver; None for no limit.
         identity: `"jcs-sha256"`, an `IdentityProvider`, or None.
         posture: what a failure of enforcement at a tool does: `terminate` the run or `continue`.
+            `terminate_all` is §13.1's `terminate` to the letter: what policies composed
+            (`transform_conflict`, `composition_disagreement`) ends the run too.
         redactor: makes the context a resolver is shown.
         record_sink: gets every interception record, sync or async.
         sink_required: an undelivered record blocks.

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Final
 
-__all__ = ["FIELDS", "POINTS", "RESERVED_REASONS", "SPEC", "TARGETS", "TRANSFORMABLE"]
+__all__ = ["FIELDS", "POINTS", "RESERVED_REASONS", "SPEC", "TARGETS", "TRANSFORMABLE", "Point"]
 
 SPEC: Final = "agent-hooks/0.1"
+
+
+class Point(StrEnum):
+    """The eight points (§3), for those who are used to an enumeration; each is its name."""
+
+    AGENT_STARTUP = "agent_startup"
+    INPUT = "input"
+    PRE_MODEL_CALL = "pre_model_call"
+    POST_MODEL_CALL = "post_model_call"
+    PRE_TOOL_CALL = "pre_tool_call"
+    POST_TOOL_CALL = "post_tool_call"
+    OUTPUT = "output"
+    AGENT_SHUTDOWN = "agent_shutdown"
+
 
 # Where `target` lives at each point: the field it is an alias of (§4.2, §4.3).
 TARGETS: Final[dict[str, tuple[str, ...]]] = {

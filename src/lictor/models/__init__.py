@@ -1,4 +1,4 @@
-"""Models: one protocol for a streamed answer, the `openai` client behind it, and a scripted double."""
+"""Models: one protocol for a streamed answer, the `openai` client and pydantic-ai behind it, and a scripted double."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from lictor.models.protocol import (
     ModelResponse,
     ReasoningDelta,
     TextDelta,
+    TokenLogprob,
     ToolSpec,
 )
+from lictor.models.pydantic_ai_model import PydanticAIModel
 from lictor.models.resolve import resolve_model
 from lictor.models.scripted import Entry, Reply, ScriptedModel, call, chunks, fail, hosted, say
 
@@ -29,10 +31,12 @@ __all__ = [
     "ModelResponse",
     "OpenAIModel",
     "Price",
+    "PydanticAIModel",
     "ReasoningDelta",
     "Reply",
     "ScriptedModel",
     "TextDelta",
+    "TokenLogprob",
     "ToolSpec",
     "assistant",
     "call",

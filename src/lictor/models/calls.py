@@ -8,6 +8,7 @@ pieces are possible, the response is refused, because running the wrong call is 
 from __future__ import annotations
 
 import json
+import re
 from typing import NoReturn
 
 from lictor.errors import ModelError
@@ -15,41 +16,69 @@ from lictor.models.messages import well_formed
 from lictor.models.protocol import Call
 from lictor.models.untrusted import fields, is_object, text
 
-__all__ = ["CallAssembly"]
+__all__ = ["MOST_CALLS", "CallAssembly"]
+
+MOST_CALLS = 1000
+"""Calls that one response may have."""
+
+STRUCTURE = re.compile(r'\\(?:.|\Z)|["{}\[\]]', re.DOTALL)
 
 
 class _Open:
     """A call that is still coming in."""
 
-    __slots__ = ("id", "name", "pieces")
+    __slots__ = ("_depth", "_in_escape", "_in_string", "_whole", "_written", "id", "name", "pieces")
 
     def __init__(self, id: str | None, name: str) -> None:
         self.id = id
         self.name = name
         self.pieces: list[str] = []
+        self._depth = 0
+        self._in_string = self._in_escape = False
+        self._whole: bool | None = None  # None: not known; False: it can never be
+        self._written = ""  # what is whole, in one way of writing it
+
+    def take(self, piece: str) -> None:
+        """Add to the arguments, and follow where in them we are: to parse at each piece would take quadratic time."""
+        if not piece:
+            return
+        self.pieces.append(piece)
+        if self._whole and piece.strip():
+            self._whole = False
+        rest = piece[1:] if self._in_escape else piece
+        self._in_escape = False
+        for mark in STRUCTURE.findall(rest):
+            self._in_escape = mark == "\\"
+            if mark == '"':
+                self._in_string = not self._in_string
+            elif not self._in_string:
+                self._depth += (mark in "{[") - (mark in "}]")
 
     def is_whole(self) -> bool:
         """Whether its arguments are a JSON object, to which nothing can be added."""
-        last = next((piece for piece in reversed(self.pieces) if piece.strip()), "")
-        if not last.rstrip().endswith("}"):
-            return False  # most pieces end here; parsing at each of them would take quadratic time
-        try:
-            return isinstance(json.loads("".join(self.pieces)), dict)
-        except (ValueError, RecursionError):
-            return False
+        if self._whole is None and self._depth <= 0 and not self._in_string and any(map(str.strip, self.pieces)):
+            self._written = _written("".join(self.pieces))
+            self._whole = self._written.startswith("{")
+        return bool(self._whole)
+
+    def says(self, arguments: str) -> bool:
+        """Whether it is whole, with just these arguments."""
+        return self.is_whole() and _written(arguments) == self._written
 
 
 class CallAssembly:
     """Collects the `tool_calls` pieces of one response.
 
     A piece belongs to the call with its index. An id or a name that differs from that call's begins
-    another call at the same index, and so does a repeated one after whole arguments. From then on a
-    piece without id and name goes to the newest call if the older ones were whole, else it is refused.
+    another call at the same index, and so does a repeated one after whole arguments, unless it says the
+    same call again. From then on a piece without id and name goes to the newest call if the older ones
+    were whole, else it is refused.
     """
 
-    __slots__ = ("_by_index", "_calls", "_contested")
+    __slots__ = ("_by_index", "_calls", "_contested", "size")
 
     def __init__(self) -> None:
+        self.size = 0  # characters
         self._calls: list[_Open] = []
         self._by_index: dict[int | None, list[_Open]] = {}
         self._contested: set[int | None] = set()
@@ -58,7 +87,7 @@ class CallAssembly:
         """Take one piece of `tool_calls`.
 
         Raises ModelError: `ambiguous_calls`, the piece may belong to more than one call;
-        `bad_response`, it is no object.
+        `bad_response`, it is no object; `too_large`, more than MOST_CALLS calls.
         """
         if not is_object(piece):
             raise ModelError("bad_response", f"a tool call is a {type(piece).__name__}", retryable=True)
@@ -71,14 +100,17 @@ class CallAssembly:
         index = given.get("index")
         index = index if isinstance(index, int) else None
         if id or name or arguments:
-            self._owner(index, id, name, arguments).pieces.append(arguments)
+            owner = self._owner(index, id, name, arguments)
+            self.size += len(arguments) + len(name) + len(id or "")
+            if owner is not None:
+                owner.take(arguments)
 
     def calls(self) -> tuple[Call, ...]:
         """The calls so far, in the order of their beginnings; ids and arguments as they were given."""
         return tuple(Call(each.id, each.name, well_formed("".join(each.pieces))) for each in self._calls)
 
-    def _owner(self, index: int | None, id: str | None, name: str, arguments: str) -> _Open:
-        """The call that a piece belongs to."""
+    def _owner(self, index: int | None, id: str | None, name: str, arguments: str) -> _Open | None:
+        """The call that a piece belongs to; None if it only says again what a whole call has said."""
         here = self._by_index.get(index)
         if not here:
             return self._begin(index, id, name) if id or name else self._refuse("a piece without id and name", index)
@@ -90,7 +122,7 @@ class CallAssembly:
             self._refuse("a piece that fits two calls", index)
         return here[-1]
 
-    def _by_id(self, index: int | None, id: str, name: str, arguments: str) -> _Open:
+    def _by_id(self, index: int | None, id: str, name: str, arguments: str) -> _Open | None:
         same = [each for each in self._by_index[index] if each.id == id]
         if not same:
             return self._by_new_id(index, id, name)
@@ -99,6 +131,8 @@ class CallAssembly:
         if len(same) == 1 and not renamed and not (arguments.strip() and call.is_whole()):
             call.name = call.name or name
             return call
+        if len(same) == 1 and not renamed and call.says(arguments):
+            return None  # a gateway that ends with its calls once more: an echo, and no second call
         # The id is used a second time: clear only if the first call has all it can have.
         is_clear = len(same) == 1 and name and call.is_whole()
         return self._begin(index, id, name) if is_clear else self._refuse(f"the id {id!r} twice", index)
@@ -124,8 +158,10 @@ class CallAssembly:
         return self._refuse(f"the name {name!r} twice", index)
 
     def _begin(self, index: int | None, id: str | None, name: str) -> _Open:
+        if len(self._calls) >= MOST_CALLS:
+            raise ModelError("too_large", f"the response has more than {MOST_CALLS} tool calls")
         here = self._by_index.setdefault(index, [])
-        if any(not each.is_whole() for each in here):
+        if here and not here[-1].is_whole():  # of the ones before it this was asked when it began
             self._contested.add(index)
         call = _Open(id, name)
         here.append(call)
@@ -135,6 +171,14 @@ class CallAssembly:
     def _refuse(self, what: str, index: int | None) -> NoReturn:
         told = f"the tool calls at index {index} cannot be told apart: {what}"
         raise ModelError("ambiguous_calls", told, retryable=True)
+
+
+def _written(arguments: str) -> str:
+    """JSON in one way of writing it, where 1, 1.0 and true stay apart; `""` if it is none."""
+    try:
+        return json.dumps(json.loads(arguments), sort_keys=True)
+    except (ValueError, RecursionError):
+        return ""
 
 
 def _raw(arguments: object) -> str:

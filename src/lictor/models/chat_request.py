@@ -12,7 +12,7 @@ from lictor.models.messages import well_formed
 from lictor.models.protocol import ToolSpec
 from lictor.models.untrusted import fields, items
 
-__all__ = ["chat_request", "timeout_of"]
+__all__ = ["OURS", "chat_request", "is_strict", "plain_json", "timeout_of"]
 
 TIMEOUT = 120.0  # seconds
 OURS = ("messages", "model", "stream", "tools")  # a setting of this name would go past what was judged
@@ -42,7 +42,7 @@ def chat_request(
     body.update(model=model, messages=[_message(message) for message in messages], stream=True)
     if tools:
         body["tools"] = [_tool(tool) for tool in tools]
-    cleaned: dict[str, Any] = _json(body, "request")
+    cleaned: dict[str, Any] = plain_json(body, "request")
     return cleaned
 
 
@@ -81,20 +81,20 @@ def _response_format(wanted: Mapping[str, Any]) -> Mapping[str, Any]:
     if wanted.get("type") in ("json_schema", "json_object", "text"):
         return wanted
     name = re.sub(r"[^A-Za-z0-9_-]", "_", str(wanted.get("title") or "answer"))[:64]
-    return {"type": "json_schema", "json_schema": {"name": name, "schema": wanted, "strict": _is_strict(wanted)}}
+    return {"type": "json_schema", "json_schema": {"name": name, "schema": wanted, "strict": is_strict(wanted)}}
 
 
-def _is_strict(schema: object) -> bool:
+def is_strict(schema: object) -> bool:
     """Whether every object in `schema` is closed with all its properties required, as strict mode demands."""
     given = fields(schema)
     if "properties" in given or given.get("type") == "object":
         names = set(fields(given.get("properties")))
         if given.get("additionalProperties") is not False or names != set(items(given.get("required"))):
             return False
-    return all(map(_is_strict, [*given.values(), *items(schema)]))
+    return all(map(is_strict, [*given.values(), *items(schema)]))
 
 
-def _json(value: object, path: str) -> Any:
+def plain_json(value: object, path: str) -> Any:
     """A plain copy of `value` that JSON and UTF-8 can hold."""
     if isinstance(value, str):
         return well_formed(value)
@@ -102,10 +102,10 @@ def _json(value: object, path: str) -> Any:
         return value
     if isinstance(value, Mapping):
         pairs = cast("Mapping[object, object]", value).items()
-        return {_key(key, path): _json(item, f"{path}.{key}") for key, item in pairs}
+        return {_key(key, path): plain_json(item, f"{path}.{key}") for key, item in pairs}
     if isinstance(value, list | tuple):
         members = cast("Sequence[object]", value)
-        return [_json(item, f"{path}[{number}]") for number, item in enumerate(members)]
+        return [plain_json(item, f"{path}[{number}]") for number, item in enumerate(members)]
     raise ModelError("bad_request", f"{path} is no JSON: {type(value).__name__}")
 
 

@@ -10,18 +10,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary, ref
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
 
 __all__ = ["Clients"]
 
 
+class Closable(Protocol):
+    """What holds connections."""
+
+    async def close(self) -> None:
+        """Let them go."""
+        ...
+
+
+C = TypeVar("C", bound=Closable)
+
+
 class _Lease(NamedTuple):
-    owner: ref[Clients]
-    client: AsyncOpenAI
+    owner: ref[Clients[Any]]
+    client: Any
     keeper: AsyncGenerator[None]
 
 
@@ -29,10 +37,10 @@ class _Lease(NamedTuple):
 _OPEN: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Lease]] = WeakKeyDictionary()
 
 
-class Clients:
+class Clients(Generic[C]):
     """The clients of one model, by event loop."""
 
-    async def get(self, make: Callable[[], AsyncOpenAI]) -> AsyncOpenAI:
+    async def get(self, make: Callable[[], C]) -> C:
         """The client of the running event loop, made by `make` at the first use."""
         leases = _OPEN.setdefault(asyncio.get_running_loop(), [])
         while lost := next((each for each in leases if each.owner() is None), None):
@@ -44,7 +52,8 @@ class Clients:
             mine = _Lease(ref(self), client, _keep(client, leases))
             leases.append(mine)
             await anext(mine.keeper)  # only a generator that was started is closed with its loop
-        return mine.client
+        held: C = mine.client
+        return held
 
     async def aclose(self) -> None:
         """Close the client of the running event loop, if there is one."""
@@ -58,7 +67,7 @@ class Clients:
         return next((each for each in leases if each.owner() is self), None)
 
 
-async def _keep(client: AsyncOpenAI, leases: list[_Lease]) -> AsyncGenerator[None]:
+async def _keep(client: Closable, leases: list[_Lease]) -> AsyncGenerator[None]:
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
 """From whatever a provider call raises to a ModelError with a stable code.
 
 The table goes by class name, so that nothing heavy is imported, and so that it holds for both HTTP
-libraries under the `openai` client (httpx and httpx2 share their names). tests/models/test_failures.py
+libraries under the `openai` client (httpx and httpx2 share their names). tests/models/test_model_failures.py
 proves that no class is missing.
 """
 
@@ -30,6 +30,7 @@ RETRYABLE: Final[Mapping[str, bool]] = {
     "server_error": True,
     "stream_cut": True,
     "timeout": True,
+    "too_large": False,
 }
 
 # `status`: by the HTTP status. `object`: by the error object that came with a 200. `connect` becomes
@@ -46,6 +47,21 @@ BY_CLASS: Final[Mapping[str, str]] = {
     "OAuthError": "auth",
     "SubjectTokenProviderError": "auth",
     "OpenAIError": "bad_request",
+    # pydantic-ai; its errors of an HTTP status have both a category and the status
+    "ModelHTTPError": "status",
+    "ModelAPIError": "object",
+    "ModelRateLimitError": "rate_limit",
+    "ModelQuotaExceededError": "rate_limit",
+    "ModelUnavailableError": "server_error",
+    "ModelServerError": "server_error",
+    "ModelConnectionError": "connect",
+    "ModelTimeoutError": "timeout",
+    "ModelRequestTimeout": "timeout",
+    "ModelRequestRejectedError": "bad_request",
+    "ModelAuthenticationError": "auth",
+    "UnexpectedModelBehavior": "bad_response",
+    "ConcurrencyLimitExceeded": "rate_limit",
+    "UserError": "bad_request",
     # httpx and httpx2
     "HTTPError": "connect",
     "RequestError": "connect",
@@ -72,6 +88,7 @@ BY_CLASS: Final[Mapping[str, str]] = {
     "JSONDecodeError": "bad_response",
     "UnicodeDecodeError": "bad_response",
     "RecursionError": "bad_response",
+    "ValueError": "bad_response",  # a number with more digits than Python reads
 }
 
 
@@ -94,19 +111,21 @@ def model_error(error: BaseException, *, streaming: bool, secret: str | None = N
     """
     if isinstance(error, ModelError):
         return error
-    cause = error.__cause__
-    code = _code(cause) if type(error).__name__ == "APIConnectionError" and cause is not None else None
-    code = code or _code(error)
+    if isinstance(error, BaseExceptionGroup):  # a model that is several models: the last one decides
+        return model_error(error.exceptions[-1], streaming=streaming, secret=secret)
+    code = _code(error)
     if code is None:
         return None
+    if code in ("connect", "object"):
+        code = _cause_of(error) or code
     told = _told(error, secret)
-    if code == "status":
+    if code == "status" or isinstance(getattr(error, "status_code", None), int):
         return _for_response(error, told)
     if code == "object":
         return in_stream(getattr(error, "body", None), told)
     if code == "connect" and streaming:
         code = "stream_cut"
-    return ModelError(code, told, retryable=RETRYABLE[code])
+    return ModelError(code, told, retryable=RETRYABLE[code] and not _is(error, "ModelQuotaExceededError"))
 
 
 def in_stream(error: object, told: str | None = None) -> ModelError:
@@ -133,6 +152,21 @@ def _code(error: BaseException) -> str | None:
     return next((BY_CLASS[cls.__name__] for cls in type(error).__mro__ if cls.__name__ in BY_CLASS), None)
 
 
+def _is(error: BaseException, name: str) -> bool:
+    """Whether a class of this name is among the classes of `error`."""
+    return any(cls.__name__ == name for cls in type(error).__mro__)
+
+
+def _cause_of(error: BaseException) -> str | None:
+    """What stopped a call that the client only calls a lost connection: the innermost cause that the table knows."""
+    found, cause = None, error.__cause__
+    while cause is not None:
+        code = _code(cause)
+        found = code if code not in (None, "status", "object") else found
+        cause = cause.__cause__
+    return found
+
+
 def _told(error: BaseException, secret: str | None) -> str:
     """What the error says, with its cause, without the secret."""
     causes = [each for each in (error, error.__cause__) if each is not None]
@@ -144,12 +178,16 @@ def _told(error: BaseException, secret: str | None) -> str:
 
 def _for_response(error: BaseException, told: str) -> ModelError:
     """The ModelError for an HTTP answer that is not a success."""
-    response = getattr(error, "response", None)
+    response = getattr(error, "response", error)
+    headers: Mapping[str, str] = getattr(response, "headers", None) or {}
     status = int(getattr(response, "status_code", 500))
     code = by_status(status)
+    if 300 <= status < 400:  # what was judged for one address is not sent to another
+        told = f"redirects are not followed; the endpoint points to {headers.get('location')}"[:LONGEST]
     # An exhausted quota comes as 429 too, but waiting does not fill it.
-    retryable = RETRYABLE[code] and getattr(error, "code", None) != "insufficient_quota"
-    wait = _retry_after(getattr(response, "headers", {}))
+    is_spent = getattr(error, "code", None) == "insufficient_quota" or _is(error, "ModelQuotaExceededError")
+    retryable = RETRYABLE[code] and not is_spent
+    wait = _retry_after(headers)
     return ModelError(code, told, status=status, retry_after=wait, retryable=retryable)
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from lictor.errors import DefinitionError, ModelError
 from lictor.models.answer import Answer
 from lictor.models.chat_request import chat_request, timeout_of
 from lictor.models.clients import Clients
 from lictor.models.failures import model_error
+from lictor.models.patience import Patience
 from lictor.models.pricing import Price
 from lictor.models.protocol import ModelEvent, ToolSpec
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenAIModel", "Price"]
 
-T = TypeVar("T")
 END = object()
 
 
@@ -52,7 +51,10 @@ class OpenAIModel:
         self._base_url = base_url
         self._api_key = api_key
         self.prices = prices
-        self._clients = Clients()
+        self._clients: Clients[AsyncOpenAI] = Clients()
+
+    keeps_timeout = True
+    """It bounds its own waiting by `settings["timeout"]`, so that the loop need not."""
 
     def __repr__(self) -> str:
         return f"OpenAIModel({self.name!r})"
@@ -68,30 +70,41 @@ class OpenAIModel:
         Raises ModelError: every failure of request, connection or answer; docs/models.md lists the codes.
         """
         body = chat_request(self.name, messages, tools, settings)
-        patience = _Patience(timeout_of(settings))
+        patience = Patience(timeout_of(settings))
         answer = Answer(self.prices)
-        async with aclosing(self._chunks(body, patience)) as chunks:
-            async for chunk in chunks:
-                for event in answer.feed(chunk):
-                    yield event
-        for event in answer.end():
-            yield event
+        try:
+            async with aclosing(self._chunks(body, patience)) as chunks:
+                async for chunk in chunks:
+                    for event in answer.feed(chunk):
+                        yield event
+            for event in answer.end():
+                yield event
+        except ModelError as error:
+            error.usage = error.usage or answer.usage  # a broken answer costs too
+            raise
 
     async def aclose(self) -> None:
         """Close the client of the running event loop; the next request opens another."""
         await self._clients.aclose()
 
-    async def _chunks(self, body: dict[str, Any], patience: _Patience) -> AsyncGenerator[object]:
+    async def _chunks(self, body: dict[str, Any], patience: Patience) -> AsyncGenerator[object]:
         """The chunks of the answer as parsed JSON; every failure is a ModelError."""
         stream: AsyncStream[object] | None = None
         try:
             client = await self._clients.get(self._new_client)
             stream = await patience.wait(_open(client, body, patience.left))
-            if stream.response.headers.get("content-type", "").startswith("application/json"):
+            kind = stream.response.headers.get("content-type", "")
+            if kind.startswith("application/json"):
                 yield json.loads(await patience.wait(stream.response.aread()))  # an endpoint that does not stream
                 return
-            while (chunk := await patience.wait(anext(stream, END))) is not END:
+            chunk = await patience.wait(anext(stream, END))
+            if chunk is END and not kind.startswith("text/event-stream"):  # a proxy's page, most likely
+                raise ModelError(
+                    "bad_response", f"the answer is {kind or 'untyped'}, no stream of events", retryable=True
+                )
+            while chunk is not END:
                 yield chunk
+                chunk = await patience.wait(anext(stream, END))
         except Exception as error:  # what the table does not know is raised on
             known = model_error(error, streaming=stream is not None, secret=self._secret())
             if known is None:
@@ -124,26 +137,6 @@ async def _open(client: AsyncOpenAI, body: dict[str, Any], timeout: float | None
         cast_to=object,
         stream=True,
         stream_cls=AsyncStream[object],
-        options={"timeout": timeout},
+        # `events` leaves error objects in the stream: the client would drop the usage that may stand next to them.
+        options={"timeout": timeout, "follow_redirects": False, "stream_mode": "events"},
     )
-
-
-class _Patience:
-    """How long one call may still wait, in seconds."""
-
-    __slots__ = ("left",)
-
-    def __init__(self, seconds: float | None) -> None:
-        self.left = seconds
-
-    async def wait(self, what: Awaitable[T]) -> T:
-        """Await `what` for the time that is left. Raises TimeoutError."""
-        if self.left is None:
-            return await what
-        clock = asyncio.get_running_loop().time
-        start = clock()
-        try:
-            async with asyncio.timeout(self.left):
-                return await what
-        finally:
-            self.left = max(self.left - (clock() - start), 0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, final, runtime_checkable
 
 from lictor.runs import Usage
 
@@ -17,6 +17,7 @@ __all__ = [
     "ModelResponse",
     "ReasoningDelta",
     "TextDelta",
+    "TokenLogprob",
     "ToolSpec",
 ]
 
@@ -67,6 +68,19 @@ class ReasoningDelta:
     text: str
 
 
+@final
+class TokenLogprob(NamedTuple):
+    """A token of an answer with the natural logarithm of its probability (`math.exp` makes it 0 to 1).
+
+    The request asks for it with `logprobs=True` and, for `top`, `top_logprobs=5`. `top` are the likeliest
+    tokens at this place, as (token, logprob), in the provider's order; the chosen one is usually among them.
+    """
+
+    token: str
+    logprob: float
+    top: tuple[tuple[str, float], ...] = ()
+
+
 @dataclass(frozen=True, slots=True)  # budget: the loop and tests build it by position
 class ModelResponse:
     """What one model call came to; the last event of its stream.
@@ -83,6 +97,8 @@ class ModelResponse:
         refusal: the text with which the model refused.
         model: the name the provider answered under.
         hosted: calls that the provider ran on its own side.
+        logprobs: the tokens of the content with their logarithmic probabilities, where the request asked
+            for them (`settings["logprobs"]`) and the provider told.
     """
 
     content: str | None
@@ -93,6 +109,7 @@ class ModelResponse:
     refusal: str | None = None
     model: str | None = None
     hosted: tuple[HostedCall, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 ModelEvent: TypeAlias = TextDelta | ReasoningDelta | ModelResponse

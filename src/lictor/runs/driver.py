@@ -26,8 +26,12 @@ async def drive(run: Driven) -> None:
     live = run.live
     held: set[str] = set()
     cancelled: asyncio.CancelledError | None = None
-    if live.woken:
-        live.record("stint_started", {})
+    try:
+        if live.woken:
+            live.record("stint_started", {})
+    except SimulatedCrash:
+        live.crash()
+        raise
     steps = run.steps
     while True:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -98,6 +98,12 @@ class _Reader:
         self.news = asyncio.Event()
         self.undo = store.watch(root, self._tell)
 
+    def __enter__(self) -> _Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.undo()
+
     def _tell(self, entry: Entry) -> None:
         if not self._fresh:
             self._fresh = True
@@ -119,7 +125,7 @@ class _Reader:
         return found
 
 
-async def follow(store: Store, root: str, after: int, ending: Ending) -> AsyncIterator[Event]:
+async def follow(store: Store, root: str, after: int, ending: Ending) -> AsyncGenerator[Event]:
     """The events below `root` behind `after`, as they come, until `ending` is reached and all are given."""
     reader = _Reader(store, root, after)
     ending.tell(reader.news)
@@ -136,7 +142,7 @@ async def follow(store: Store, root: str, after: int, ending: Ending) -> AsyncIt
         reader.undo()
 
 
-async def follow_driven(store: Store, root: str, drive: Callable[[], Awaitable[None]]) -> AsyncIterator[Event]:
+async def follow_driven(store: Store, root: str, drive: Callable[[], Awaitable[None]]) -> AsyncGenerator[Event]:
     """The events below `root` while `drive` runs, and what is left of them after it.
 
     A slow reader never holds the run. Leaving early cancels it; what it raises is raised here.
@@ -155,19 +161,24 @@ async def follow_driven(store: Store, root: str, drive: Callable[[], Awaitable[N
             failure = exc
         ending.set()
 
-    try:
+    left = False
+    with reader:
         async with asyncio.TaskGroup() as group:
-            group.create_task(driven())
-            while not ending.reached:
-                await reader.news.wait()
-                for event in reader.read():
-                    yield event
+            task = group.create_task(driven())
+            try:
+                while not ending.reached:
+                    await reader.news.wait()
+                    for event in reader.read():
+                        yield event
+            except GeneratorExit:  # closed by its reader, which a task group would make an error of
+                left = True
+                task.cancel()
+        if left:
+            return
         for event in reader.read():
             yield event
         if failure is not None:
             raise failure
-    finally:
-        reader.undo()
 
 
 def _verdict(payload: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Budget:
             if value is None or item.name == "limited":
                 continue
             object.__setattr__(self, "limited", True)
-            if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
                 raise DefinitionError(f"Budget({item.name}={value!r}): give a number >= 0, or None for no limit")
 
 

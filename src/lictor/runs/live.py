@@ -84,6 +84,7 @@ class LiveRun(Generic[S]):
         """Live and die with the process that drives `parent`."""
         self.tree = parent.tree
         self.tree.append(self)
+        self._crashed = parent._crashed
 
     def refold(self) -> None:
         """Rebuild the state from the log, as after a crash."""
@@ -95,10 +96,11 @@ class LiveRun(Generic[S]):
     def record(self, kind: str, payload: Mapping[str, Any], at: float | None = None) -> None:
         """Append an entry (`Log.append`, spelt out) and advance the machine.
 
-        `at` is now unless given. After a simulated crash nothing is written.
+        `at` is now unless given. After a simulated crash nothing is written and nobody goes on: it
+        raises CancelledError.
         """
         if self._crashed:
-            return
+            raise asyncio.CancelledError("the process that drove this run is gone")
         log = self._log
         entry = _entry(Entry, (log.size, kind, payload, self._now() if at is None else at))
         log.size += 1
@@ -125,7 +127,12 @@ class LiveRun(Generic[S]):
 
     def interrupt(self, cause: Cause) -> None:
         """End the run for `cause`: what is in flight and no longer due is cancelled."""
+        before = self.state
+        if self._crashed or self.finished:
+            return
         self.record("cause", cause.json())
+        if self.state is before:  # it ends already; the first cause wins
+            return
         if self.wake is not None:
             self.wake.set()
         elif self.task is not None and not cause.graceful:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from lictor.journal import Entry
 
@@ -34,10 +34,8 @@ class Machine(Protocol[S]):
     refolds a log knows what to do without remembering anything.
     """
 
-    @property
-    def kinds(self) -> frozenset[str]:
-        """The kinds of entries that change the state; others are only for readers."""
-        ...
+    kinds: ClassVar[frozenset[str]]
+    """The kinds of entries that change the state; others are only for readers."""
 
     def begin(self) -> S: ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from lictor.errors import DefinitionError
@@ -60,8 +61,12 @@ class Run:
         ending = Ending()
         async with asyncio.TaskGroup() as group:
             waiter = group.create_task(self._end("end" if follow else "park", ending))
-            async for event in read_events(self._runtime.store, self.id, after, ending):
-                yield event
+            async with aclosing(read_events(self._runtime.store, self.id, after, ending)) as events:
+                try:
+                    async for event in events:
+                        yield event
+                except GeneratorExit:  # closed by its reader, which a task group would make an error of
+                    pass
             waiter.cancel()
 
     async def _end(self, wait: str, ending: Ending) -> None:

@@ -37,6 +37,7 @@ class RunRow:
     approval_deadline: float | None = None
     policy: str | None = None
     source: str | None = None
+    lost_records: int = 0
     messages: tuple[Mapping[str, Any], ...] = ()
     numbered: int = 0
     positions: Mapping[str, int] = field(default_factory=dict)

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 from lictor import faults
-from lictor.agent import Agent, AgentTrace, Session, result_of, split_limits, trace_of
+from lictor.agent import Agent, AgentTrace, result_of, split_limits, trace_of
 from lictor.docket import Docket, Request
-from lictor.errors import DefinitionError, DefinitionNotFound, NotResumable, PolicyChanged, StoreError
+from lictor.errors import DefinitionError, DefinitionNotFound, NotResumable, PolicyChanged
 from lictor.hooks import Governance
-from lictor.journal import Store, new_owner, open_store, retire
+from lictor.journal import Store, open_store
 from lictor.models import ChatModel
-from lictor.runs import TERMINAL, Cause, RunResult, User, watched
-from lictor.runtime.bells import Bells
+from lictor.runs import TERMINAL, Cause, RunResult, User
 from lictor.runtime.commands import Commands
 from lictor.runtime.conversations import Conversation, Conversations
 from lictor.runtime.definitions import Definitions
-from lictor.runtime.engine import LocalEngine
 from lictor.runtime.handle import Run
-from lictor.runtime.row import RUNS, SIGNALS, RunRow, Signal, check_json
+from lictor.runtime.row import RUNS, RunRow, check_json
+from lictor.runtime.stints import Stints
 from lictor.values import Clock, new_id
 
 __all__ = ["Runtime"]
 
 EMPTY: Mapping[str, Any] = {}
-LEASE_SECONDS = 5.0
-"""How long a driver may be silent until another one takes its runs; it renews three times as often."""
 
 
 class Runtime:
@@ -78,41 +73,22 @@ class Runtime:
         self.grace = grace
         self._definitions = Definitions(governance, interceptors, deps, models, watchers)
         self._rows = self.store.table(RUNS)
-        self._signals = self.store.table(SIGNALS)
         self._conversations = Conversations(self.store)
-        self._live: dict[str, Session] = {}
-        self._owner = new_owner()
-        self._bells = Bells()
+        self._stints = Stints(self.store, self.clock, self.docket, self._definitions)
         self._drives = drive
-        self._left = False
-        self._engine = LocalEngine(self.clock, self.docket, self._stint)
-        self._engine.on_idle = self._idle
-        self._engine.on_drop = self._drop
-        self._engine.on_fail = self.store.discard  # as after a crash: what is not written did not happen
         for name, definition in definitions.items():
             self._definitions.register(definition, name)
 
     async def __aenter__(self) -> Runtime:
-        self._loop = asyncio.get_running_loop()
-        self._unwatch = self.store.on_change(self._from_outside)
-        if self._drives:
-            await self._engine.open(self._keep_leases if self.store.durable else None)
-            try:
-                self._look()
-            except BaseException:
-                await self.__aexit__(None, None, None)
-                raise
+        await self._stints.open(self._drives)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._unwatch()
         try:
-            await self._engine.close(self.grace)
+            await self._stints.close(self.grace)
         finally:
-            self._left = True
-            retire(self._owner)
             if self._owns_store:
                 self.store.close()
 
@@ -154,10 +130,13 @@ class Runtime:
         agent = self._definitions.register(target, getattr(target, "name", ""))
         known = self._rows.find(start_key=key) if key is not None else ()
         if known:
-            self._look()
+            self._stints.look()
             return Run(self, known[0].run_id)
         split_limits(agent, limits)
+        if history not in ("run", "call"):
+            raise DefinitionError(f"history={history!r}: use 'run' (store after output) or 'call' (after each call)")
         check_json(task, "task")
+        check_json(dict(user.attributes) if isinstance(user, User) else user, "user")
         check_json(dict(context) if context is not None else None, "context")
         run_id = new_id()
         history_of = await self._take_conversation(conversation, run_id, on_busy)
@@ -177,17 +156,17 @@ class Runtime:
             **history_of,
         )
         self._definitions.give(run_id, interceptors, deps, watchers)
-        session = self._session(row)
+        session = self._stints.session(row)
         faults.reach("submit.before")
         with self.store.transaction():
             known = self._rows.find(start_key=key) if key is not None else ()
             if not known:
-                self._rows[run_id] = replace(row, policy=session.plan.policy)
                 session.live.record("run_started", {"agent": agent.name, "path": [[agent.name, run_id, None]]})
+                self._rows[run_id] = replace(row, policy=session.plan.policy)
         if known:  # another process started it since we looked
             return Run(self, known[0].run_id)
         faults.reach("submit.after")
-        self._engine.submit(run_id)
+        self._stints.engine.submit(run_id)
         return Run(self, run_id)
 
     async def run(self, run_id: str) -> Run:
@@ -207,9 +186,9 @@ class Runtime:
             raise DefinitionNotFound(f"run {run_id} is one of {row.definition!r}; pass it in Runtime(definitions=…)")
         if interceptors or run_id not in self._definitions.given:
             self._definitions.give(run_id, interceptors)
-        if self.store.holder(run_id, self.clock.now()) not in (None, self._owner):
+        if self.store.holder(run_id, self.clock.now()) not in (None, self._stints.owner):
             raise NotResumable(f"run {run_id} is driven by another Runtime; wait for its result there")
-        session = self._session(row)
+        session = self._stints.session(row)
         if row.policy is not None and session.plan.policy != row.policy:
             if not accept_policy_change:
                 raise PolicyChanged([f"policy {row.policy} became {session.plan.policy}"])
@@ -226,7 +205,7 @@ class Runtime:
             self._conversations.take_again(row.conversation, run_id, session)
             session.live.record("resumed", {})
             self._rows[run_id] = replace(row, status="queued")
-        self._engine.submit(run_id)
+        self._stints.engine.submit(run_id)
         return Run(self, run_id)
 
     # reading
@@ -247,96 +226,26 @@ class Runtime:
         """Wait for a park or the end; see `Run.result`."""
         while True:
             row = self.row(run_id)
-            if self._engine.crash is not None:
-                raise self._engine.crash
-            if run_id in self._engine.failed:
-                raise self._engine.failed[run_id]
+            if self._stints.engine.crash is not None:
+                raise self._stints.engine.crash
+            if run_id in self._stints.engine.failed:
+                raise self._stints.engine.failed[run_id]
             if row.status in TERMINAL or (
-                until == "park" and row.status == "waiting" and not self._engine.active(run_id)
+                until == "park" and row.status == "waiting" and not self._stints.engine.active(run_id)
             ):
                 break
-            await self._bells.wait(run_id)
-        session = self._session(row)
+            await self._stints.bells.wait(run_id)
+        session = self._stints.session(row)
         requests = tuple(await self.docket.pending(run=run_id, limit=10_000))
         refusals = tuple(await self.docket.refusals(run=run_id))
-        return result_of(session, () if row.status in TERMINAL else requests, refusals)
+        result = result_of(session, () if row.status in TERMINAL else requests, refusals)
+        return result if not row.lost_records else replace(result, lost_records=row.lost_records)
 
     # commands
 
     async def interrupt(self, run_id: str, cause: Cause) -> None:
         """End a run for `cause`, live or parked; a terminal one is left as it is."""
-        row = self.row(run_id)
-        if row.status in TERMINAL:
-            return
-        session = self._live.get(run_id)
-        if session is not None:
-            self._rows[run_id] = replace(row, status="cancelling")
-            session.live.interrupt(cause)
-            return
-        with self.store.transaction():
-            for request in await self.docket.pending(run=run_id, limit=10_000):
-                self.docket.withdraw(request.run_id)
-            if self.store.append_outside(run_id, run_id, "cause", cause.json(), self.clock.now()):
-                self._rows[run_id] = replace(row, status="cancelling")
-            else:
-                self._signals[new_id()] = Signal(root_run=run_id, cause=cause.json())
-            self.store.wake(run_id)
-        self._engine.submit(run_id)
-
-    # inside
-
-    def _session(self, row: RunRow) -> Session:
-        """The live session of a run, or one refolded from its log."""
-        live = self._live.get(row.run_id)
-        return live or self._definitions.session(row, self.store, self.clock, self.docket)
-
-    async def _stint(self, run_id: str) -> None:
-        """Drive a root from wake to park or end, then settle its row and its conversation."""
-        row = self.row(run_id)
-        if row.status in TERMINAL or row.definition not in self._definitions:
-            return
-        if not self.store.claim(run_id, self._owner, self.clock.now(), LEASE_SECONDS):
-            return
-        row = self.row(run_id)  # whoever drove it before us may have written it since
-        faults.reach("claim.before_first_step")
-        session = self._session(row)
-        self._take_signals(run_id, session)
-        ending = session.live.state.cause is not None
-        if row.policy is not None and session.plan.policy != row.policy and not ending:
-            text = "the policy changed; resume with accept_policy_change=True, or with the interceptors of the start"
-            with self.store.transaction():
-                session.live.record("note", {"text": text})
-                self._rows[run_id] = replace(row, status="waiting")
-                self.store.release(run_id, self._owner)
-            return
-        self._live[run_id] = session
-        session.live.task = asyncio.current_task()
-        with self.store.transaction(run_id):
-            self._rows[run_id] = replace(row, status="running")
-        try:
-            await watched(session, session.options.watchers)
-        finally:
-            del self._live[run_id]
-            self._settle(run_id, session)
-
-    def _settle(self, run_id: str, session: Session) -> None:
-        row, state = self.row(run_id), session.live.state
-        if session.live.crashed or self.store.lost(run_id):
-            return
-        over = state.finished
-        faults.reach("finish.before" if over else "park.before")
-        if state.phase in ("loop", "again") or (over and not (state.cause and state.cause.resumable)):
-            row = replace(row, task=None)  # its verdict was given: from here on only what `input` let through is kept
-        with self.store.transaction(run_id):  # a driver that was stopped for too long must not write its row either
-            if over:
-                cause = state.cause
-                status = "completed" if state.answered or cause is None else cause.status
-                self._rows[run_id] = replace(row, status=status)
-                self._conversations.give_back(row.conversation, run_id, session)
-            else:
-                self._rows[run_id] = replace(row, status="waiting")
-            self.store.release(run_id, self._owner)
-        faults.reach("finish.after" if over else "park.after")
+        await self._stints.interrupt(self.row(run_id), cause)
 
     async def _take_conversation(self, name: str | None, run_id: str, on_busy: str) -> dict[str, Any]:
         """Make `run_id` the writer of a conversation; what it holds so far."""
@@ -356,62 +265,5 @@ class Runtime:
         """A conversation as stored; empty when unknown."""
         return self._conversations.get(name)
 
-    def _look(self) -> None:
-        """Drive what has something to do and no driver, and tell live runs what others did to them."""
-        if self._left:  # the store told us of a change while we were leaving
-            return
-        for root in self.store.woken(self._owner, self.clock.now()):
-            session = self._live.get(root)
-            if session is not None:
-                self.store.claim(root, self._owner, self.clock.now(), LEASE_SECONDS)
-                self._take_signals(root, session)
-                session.live.poke()
-            self._engine.submit(root)
-        self._engine.watch_deadlines()
-        self._bells.ring("", everybody=True)
-
-    def _from_outside(self) -> None:
-        """Called by the store's thread: another process wrote something."""
-        with contextlib.suppress(RuntimeError):  # the loop is gone, and so is whoever could look
-            self._loop.call_soon_threadsafe(self._look_again)
-
-    def _look_again(self) -> None:
-        """As `_look`, where nobody is told of an error: the next change or beat looks again."""
-        with contextlib.suppress(StoreError):
-            self._look()
-
-    def _take_signals(self, run_id: str, session: Session) -> None:
-        """Carry out what another process wants of a run that we drive."""
-        for key in list(self._signals) if self._signals.find(root_run=run_id) else ():
-            signal = self._signals.get(key)
-            if signal is not None and signal.root_run == run_id:
-                self._signals.remove(key)
-                session.live.interrupt(Cause.of(signal.cause))
-
-    async def _keep_leases(self) -> None:
-        """Prolong our leases while we live; a run that was taken from us is dropped."""
-        while True:
-            await asyncio.sleep(LEASE_SECONDS / 3)
-            with contextlib.suppress(StoreError):  # a lease that cannot be prolonged runs out, and its fence holds
-                self.store.renew(self._owner, self.clock.now(), LEASE_SECONDS)
-                for root in [root for root in self._live if self.store.holder(root, self.clock.now()) != self._owner]:
-                    self._engine.drop(root)
-                self._look()
-
     def _decided(self, request: Request) -> None:
-        """A request was settled: its root has something to do again."""
-        session = self._live.get(request.root_run)
-        if session is not None:
-            session.live.poke()
-        self._engine.submit(request.root_run)
-
-    def _drop(self, root: str) -> None:
-        """Nobody waits for this stint any more: it writes nothing from here on."""
-        session = self._live.get(root)
-        if session is not None:
-            session.live.crash()
-
-    def _idle(self, root: str) -> None:
-        if self._engine.crash is not None:
-            retire(self._owner)
-        self._bells.ring(root, everybody=self._engine.crash is not None)
+        self._stints.decided(request)

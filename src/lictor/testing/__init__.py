@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from lictor import faults
 from lictor.models import ModelRequest, ScriptedModel, call, chunks, fail, hosted, say
+from lictor.testing import conformance
 from lictor.testing.clock import VirtualClock
 from lictor.testing.driven import DrivenRuntime
-from lictor.testing.faultserver import FaultServer, HttpReply
+from lictor.testing.faultserver import PAUSE, FaultServer, HttpReply
 from lictor.testing.invariants import invariants
 from lictor.testing.judging import context, judge
 from lictor.testing.points import crash_at, pause_at
 from lictor.testing.strict import StrictProvider
 
 __all__ = [
+    "PAUSE",
     "DrivenRuntime",
     "FaultServer",
     "HttpReply",
@@ -26,6 +28,7 @@ __all__ = [
     "VirtualClock",
     "call",
     "chunks",
+    "conformance",
     "context",
     "crash_at",
     "fail",

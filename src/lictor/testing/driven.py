@@ -10,7 +10,7 @@ from lictor.agent import Agent
 from lictor.docket import Actor, Docket, Request
 from lictor.errors import DefinitionError, SimulatedCrash
 from lictor.journal import MemoryStore
-from lictor.models import ChatModel, Entry, OpenAIModel, ScriptedModel
+from lictor.models import ChatModel, Entry, OpenAIModel, PydanticAIModel, ScriptedModel
 from lictor.runs import TERMINAL, RunResult
 from lictor.runtime import Run, RunRow, Runtime
 from lictor.testing.clock import VirtualClock
@@ -230,10 +230,15 @@ class DrivenRuntime:
     def _check_models(self, agent: Agent) -> None:
         """Nobody pays a provider by forgetting a script."""
         if agent.name not in self._scripts:
-            real = [model.id for model in agent.models if isinstance(model, OpenAIModel)]
+            real = [model.id for model in agent.models if _is_real(model)]
             if real:
                 how = f"give runtime.script({agent.name}=[...]) before it starts"
                 raise DefinitionError(f"agent {agent.name!r} would call {real[0]}; {how}")
         for tool in agent.tool_table.values():
             if isinstance(tool.agent, Agent):
                 self._check_models(tool.agent)
+
+
+def _is_real(model: ChatModel) -> bool:
+    """Whether it may reach a provider; a model object of pydantic-ai is the test's own choice."""
+    return isinstance(model, OpenAIModel) or (isinstance(model, PydanticAIModel) and model.name is not None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import json
 import socket
 import struct
@@ -10,17 +11,27 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from types import TracebackType
-from typing import Any
+from typing import Any, Final, Literal, TypeAlias
 
 from lictor.errors import DefinitionError, ModelError
 from lictor.models import ModelResponse, Reply, ScriptedModel, TextDelta
+from lictor.testing.wire import chunk, piece, sse, usage
 
-__all__ = ["FaultServer", "HttpReply"]
+__all__ = ["PAUSE", "FaultServer", "HttpReply"]
 
 FRAMINGS = ("chunked", "length", "close")
 ENDS = ("clean", "cut", "reset")
-MODEL = "test-model"
 CODES: Mapping[str, int] = {"rate_limit": 429, "auth": 401, "bad_request": 400, "conflict": 409, "timeout": 408}
+
+
+class _Pause(enum.Enum):
+    PAUSE = "PAUSE"
+
+
+PAUSE: Final = _Pause.PAUSE
+"""Among the parts of a reply: nothing more is sent until `server.release()`, or until the client leaves."""
+
+Part: TypeAlias = bytes | Literal[_Pause.PAUSE]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +39,8 @@ class HttpReply:
     """An answer to the byte.
 
     Arguments:
-        parts: pieces of the body; with chunked framing each reaches the client as a piece of its own.
+        parts: pieces of the body, and PAUSE; with chunked framing each piece reaches the client as a
+            piece of its own.
         status: of the answer; 0 sends nothing at all.
         headers: besides those of the framing; an event stream unless it says otherwise.
         framing: `chunked`, `length` (a Content-Length) or `close` (the body ends with the connection).
@@ -37,7 +49,7 @@ class HttpReply:
     Raises DefinitionError for another framing or end.
     """
 
-    parts: Sequence[bytes] = ()
+    parts: Sequence[Part] = ()
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     framing: str = "chunked"
@@ -49,6 +61,18 @@ class HttpReply:
                 f"framing={self.framing!r}, end={self.end!r}: use {' or '.join(FRAMINGS)}, and {' or '.join(ENDS)}"
             )
 
+    @classmethod
+    def json(cls, body: Any, *, status: int = 200, **headers: str) -> HttpReply:
+        """An answer that is one JSON document, with a length; `retry_after="2"` is the header Retry-After."""
+        named = {name.replace("_", "-").title(): value for name, value in headers.items()}
+        fields = {"Content-Type": "application/json", **named}
+        return cls(parts=[json.dumps(body).encode()], status=status, headers=fields, framing="length")
+
+    @classmethod
+    def error(cls, status: int, message: str, *, code: str | None = None, **headers: str) -> HttpReply:
+        """An error as the API words it; headers as in `json`."""
+        return cls.json({"error": {"message": message, "type": "test", "code": code}}, status=status, **headers)
+
 
 class FaultServer:
     """`async with FaultServer([say("hi"), fail(429)]) as server:`, then talk to `server.base_url`.
@@ -58,12 +82,15 @@ class FaultServer:
 
     Arguments:
         entries: entries of a script (`say`, `call`, a list of calls, `chunks`, `fail`, text), bytes of
-            an event stream, or HttpReplies.
+            an event stream (`lictor.testing.wire` writes them), or HttpReplies.
         split: cuts every body into pieces of this many bytes; 1 parts each character from the next.
 
     Attributes:
         base_url: where it listens, `http://127.0.0.1:PORT/v1`.
         requests: the bodies received. headers: the header fields of each, in lower case.
+        connections: how many connections were opened.
+        paused, hung_up: asyncio.Events, set when a reply stands at PAUSE, and when a client has closed
+            a connection; clear them to wait for the next.
 
     Raises DefinitionError for what is no entry, or cannot be said over this wire (`hosted`, functions).
     """
@@ -73,10 +100,14 @@ class FaultServer:
             raise DefinitionError(f"split={split}: give a number of bytes of at least 1")
         self._replies = [_split(_reply(entry), split) for entry in entries]
         self._handlers: set[asyncio.Task[Any]] = set()
+        self._released = asyncio.Event()
         self._server: asyncio.Server | None = None
         self.base_url = ""
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
+        self.connections = 0
+        self.paused = asyncio.Event()
+        self.hung_up = asyncio.Event()
 
     async def __aenter__(self) -> FaultServer:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -95,26 +126,34 @@ class FaultServer:
         await asyncio.gather(*self._handlers, return_exceptions=True)
         await self._server.wait_closed()
 
+    def release(self) -> None:
+        """Let every reply that stands at PAUSE go on; the next PAUSE stops again."""
+        released, self._released = self._released, asyncio.Event()
+        self.paused.clear()
+        released.set()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         handler = asyncio.current_task()
         if handler is not None:
             self._handlers.add(handler)
+        self.connections += 1
         try:
-            while await self._receive(reader) and await self._answer(self._next(), writer):
+            while await self._receive(reader) and await self._answer(self._next(), reader, writer):
                 pass
         except ConnectionError:
             pass  # clients may leave
         except asyncio.CancelledError:
             writer.transport.abort()
         finally:
+            self.hung_up.set()
             if handler is not None:
                 self._handlers.discard(handler)
             writer.close()
 
     def _next(self) -> HttpReply:
         served = len(self.requests) - 1
-        over = _error(500, f"the script has {len(self._replies)} entries and was asked {served + 1} times")
-        return self._replies[served] if served < len(self._replies) else over
+        over = f"the script has {len(self._replies)} entries and was asked {served + 1} times"
+        return self._replies[served] if served < len(self._replies) else HttpReply.error(500, over)
 
     async def _receive(self, reader: asyncio.StreamReader) -> bool:
         """Read one request; False at the end of the connection."""
@@ -129,12 +168,16 @@ class FaultServer:
         self.requests.append(json.loads(body) if body else {})
         return True
 
-    async def _answer(self, reply: HttpReply, writer: asyncio.StreamWriter) -> bool:
+    async def _answer(self, reply: HttpReply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Send one reply; True if the connection stays open."""
         chunked = reply.framing == "chunked"
         if reply.status:
             writer.write(_head(reply))
         for part in reply.parts:
+            if part is PAUSE:
+                await writer.drain()
+                await self._pause(reader)
+                continue
             writer.write(b"%x\r\n%b\r\n" % (len(part), part) if chunked else part)
             await writer.drain()
         if reply.end == "clean" and chunked:
@@ -145,13 +188,26 @@ class FaultServer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close with a reset
         return reply.end == "clean" and reply.framing != "close"
 
+    async def _pause(self, reader: asyncio.StreamReader) -> None:
+        """Wait for `release`. Raises ConnectionResetError when the client leaves before."""
+        self.paused.set()
+        async with asyncio.TaskGroup() as group:
+            gone = group.create_task(reader.read(1))
+            freed = group.create_task(self._released.wait())
+            await asyncio.wait({gone, freed}, return_when=asyncio.FIRST_COMPLETED)
+            left = gone.done()
+            gone.cancel()
+            freed.cancel()
+        if left:
+            raise ConnectionResetError("the client left")
+
 
 def _head(reply: HttpReply) -> bytes:
     headers = {"Content-Type": "text/event-stream", **reply.headers}
     if reply.framing == "chunked":
         headers["Transfer-Encoding"] = "chunked"
     elif reply.framing == "length":
-        headers["Content-Length"] = str(sum(map(len, reply.parts)))
+        headers.setdefault("Content-Length", str(sum(len(part) for part in reply.parts if part is not PAUSE)))
     else:
         headers["Connection"] = "close"
     fields = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
@@ -161,8 +217,11 @@ def _head(reply: HttpReply) -> bytes:
 def _split(reply: HttpReply, size: int | None) -> HttpReply:
     if size is None:
         return reply
-    body = b"".join(reply.parts)
-    return replace(reply, parts=[body[start : start + size] for start in range(0, len(body), size)])
+    return replace(reply, parts=[cut for part in reply.parts for cut in _cut(part, size)])
+
+
+def _cut(part: Part, size: int) -> Sequence[Part]:
+    return [part] if part is PAUSE else [part[start : start + size] for start in range(0, len(part), size)]
 
 
 def _reply(entry: Any) -> HttpReply:
@@ -176,28 +235,21 @@ def _reply(entry: Any) -> HttpReply:
         raise DefinitionError("a FaultServer takes no functions: what it answers is known before")
     if scripted.failure is not None:
         return _failing(scripted, scripted.failure.error())
-    return HttpReply(parts=[*map(_sse, _chunks(scripted)), b"data: [DONE]\n\n"])
+    return HttpReply(parts=[*(sse(each, done=False) for each in _chunks(scripted)), sse()])
 
 
 def _failing(reply: Reply, error: ModelError) -> HttpReply:
     """A failure: after text the stream breaks, before it an error with its status, or no answer at all."""
     pieces = [event.text for event in reply.events if isinstance(event, TextDelta)]
     if pieces or error.code == "stream_cut":
-        parts = [_sse(_choice({"content": piece})) for piece in pieces]
-        return HttpReply(parts=parts, end="cut")
+        return HttpReply(parts=[sse(chunk(text), done=False) for text in pieces], end="cut")
     status = error.status or CODES.get(error.code, 0)
     if error.code == "server_error":
         status = error.status or 500
     if not status:
         return HttpReply(status=0, end="reset")
-    headers = {} if error.retry_after is None else {"Retry-After": f"{error.retry_after:g}"}
-    return _error(status, str(error), headers)
-
-
-def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> HttpReply:
-    body = json.dumps({"error": {"message": message, "type": "test", "code": None}}).encode()
-    fields = {"Content-Type": "application/json", **(headers or {})}
-    return HttpReply(parts=[body], status=status, headers=fields, framing="length")
+    wait = {} if error.retry_after is None else {"retry_after": f"{error.retry_after:g}"}
+    return HttpReply.error(status, str(error), **wait)
 
 
 def _chunks(reply: Reply) -> Iterator[dict[str, Any]]:
@@ -207,29 +259,11 @@ def _chunks(reply: Reply) -> Iterator[dict[str, Any]]:
         raise DefinitionError("hosted(...) is no part of the chat completions API; use a ScriptedModel")
     for event in reply.events:
         if not isinstance(event, ModelResponse):
-            yield _choice({"content" if isinstance(event, TextDelta) else "reasoning_content": event.text})
+            yield chunk(event.text) if isinstance(event, TextDelta) else chunk(reasoning_content=event.text)
     if response.refusal is not None:
-        yield _choice({"refusal": response.refusal})
+        yield chunk(refusal=response.refusal)
     for index, call in enumerate(response.calls):
-        function = {"name": call.name, "arguments": call.arguments}
-        given = {} if call.id is None else {"id": call.id}
-        yield _choice({"tool_calls": [{"index": index, "type": "function", **given, "function": function}]})
-    yield _choice({}, response.finish)
-    usage = response.usage
-    if usage is not None:
-        details = {"cached_tokens": usage.cached_tokens}
-        numbers = {"prompt_tokens": usage.input_tokens, "completion_tokens": usage.output_tokens}
-        yield _envelope([], usage={**numbers, "total_tokens": usage.total_tokens, "prompt_tokens_details": details})
-
-
-def _choice(delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
-    return _envelope([{"index": 0, "delta": delta, "finish_reason": finish}])
-
-
-def _envelope(choices: Sequence[Any], **more: Any) -> dict[str, Any]:
-    frame = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": MODEL}
-    return {**frame, "choices": choices, **more}
-
-
-def _sse(chunk: Mapping[str, Any]) -> bytes:
-    return b"data: %b\n\n" % json.dumps(chunk, ensure_ascii=False).encode()
+        yield chunk(calls=[{**piece(index, call.id, call.name, call.arguments), "type": "function"}])
+    yield chunk(finish=response.finish)
+    if response.usage is not None:
+        yield usage(response.usage.input_tokens, response.usage.output_tokens, response.usage.cached_tokens)

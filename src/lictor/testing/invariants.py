@@ -22,7 +22,12 @@ __all__ = ["ending_problems", "invariants", "problems_in", "usage_problems"]
 STILL_OPEN = "the end:"
 AFTER_END = frozenset({"resumed", "stint_started"})  # entries that may follow an outcome
 SIDE_BY_SIDE = frozenset({"pre_tool_call", "post_tool_call"})
-PERMITTED_BY: Mapping[str, str] = {"session_opened": "agent_startup", "input": "input", "output": "output"}
+PERMITTED_BY: Mapping[str, str] = {
+    "session_opened": "agent_startup",
+    "input": "input",
+    "model_delta": "post_model_call",
+    "output": "output",
+}
 
 
 async def invariants(of: Run | RunResult) -> None:
