@@ -1,6 +1,7 @@
 """What every test gets: no network, a limit for `async def` tests, Hypothesis without deadlines."""
 
 import ipaddress
+import signal
 import sys
 
 import pytest
@@ -41,6 +42,10 @@ def _guard(event: str, args: tuple[object, ...]) -> None:
     if not is_local(host):
         raise NetworkRefused(f"{event} to {host!r}: tests reach loopback only")
 
+
+# A job in the background of a script is born deaf to Ctrl-C, and so would be every program that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # An audit hook sees every socket call of the process, also those of C extensions that use `socket`,
 # and nothing a test does can take it away.

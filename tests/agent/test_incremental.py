@@ -20,6 +20,8 @@ from lictor.errors import DefinitionError, SimulatedCrash, StoreError
 from lictor.journal import MemoryStore
 from lictor.models import ModelResponse, Reply, ScriptedModel, TextDelta, call, chunks, fail, say
 from lictor.testing import VirtualClock, crash_at, invariants
+from lictor.testing.invariants import problems_in
+from lictor.testing.runlog import RunLog
 
 UNSUPPORTED = "host_error:streaming_unsupported"
 SPELL = re.compile(r"system\s+prompt\s*:")
@@ -171,6 +173,16 @@ async def test_a_long_answer_is_judged_in_growing_steps() -> None:
     assert len(sizes) < 1000
     assert sum(sizes) < 150 * len(text)
     assert played.answer == text
+
+
+async def test_a_release_without_a_verdict_breaks_an_invariant() -> None:
+    """The kit finds text that was released although no `post_model_call` had let it pass."""
+    result = await clerk(chunks(["a", "b"])).run("go")
+    steps = list(result.trace.steps)
+    assert problems_in(RunLog(run_id="r", steps=steps)) == []
+    first = [kind for kind, _ in steps].index("model_delta")
+    early = [*steps[: first - 1], steps[first], steps[first - 1], *steps[first + 1 :]]
+    assert "model_delta was stored without a verdict" in str(problems_in(RunLog(run_id="r", steps=early)))
 
 
 # ---- a deny ends the stream ----------------------------------------------------------------------------
@@ -754,6 +766,24 @@ async def test_a_stop_command_ends_the_stream() -> None:
         result = await settled(runtime, run)
         assert (result.status, result.reason) == ("stopped", "enough")
         assert (released([event async for event in run.events()]), other.requests) == (["one "], [])
+
+
+@pytest.mark.parametrize("at", ["one ", "one two ", "one two three"])
+async def test_a_stop_while_a_prefix_is_judged_releases_it_no_more(at: str) -> None:
+    """A run that is stopped while a policy thinks shows nothing after that, also when the policy permits."""
+    async with Runtime() as runtime:
+
+        @interceptor(points=["post_model_call"])
+        async def thinks(context: Any) -> Verdict:
+            if context["target"]["content"] == at:
+                await runtime.commands.stop(context["session"]["id"], reason="enough", by="human:ana")
+            return ALLOW
+
+        run = await runtime.start(clerk(chunks(["one ", "two ", "three"]), interceptors=[thinks]), "go")
+        result = await settled(runtime, run)
+        assert (result.status, result.reason) == ("stopped", "enough")
+        had = "".join(released([event async for event in run.events()]))
+        assert had == at.rpartition(at.split()[-1])[0]
 
 
 async def test_a_caller_that_leaves_ends_the_stream() -> None:

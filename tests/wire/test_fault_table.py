@@ -15,7 +15,7 @@ import pytest
 from driving import both_ways, play
 from overwire import BOTH, CALLS, DONE, READ, WRITE, Waits, served, tools
 
-from lictor import Agent, OpenAIModel, Usage
+from lictor import Agent, OpenAIModel, Usage, tool
 from lictor.models.answer import LONGEST_ANSWER
 from lictor.models.calls import MOST_CALLS
 from lictor.models.failures import RETRYABLE
@@ -373,6 +373,12 @@ async def test_a_refusal_is_the_end_with_its_text(how: str) -> None:
     assert done.played.answer is None
 
 
+@tool(effect="pure")
+async def now() -> str:
+    """Say what time it is."""
+    return "noon"
+
+
 # ---- calls that cannot run: the model is told ----------------------------------------------------------
 
 TOLD: dict[str, tuple[bytes, str]] = {
@@ -403,6 +409,16 @@ async def test_a_call_that_cannot_run_is_told_to_the_model(how: str, odd: bytes,
     assert len(told) < 1000
     (stored,) = done.requests[-1]["messages"][1]["tool_calls"]
     assert isinstance(json.loads(stored["function"]["arguments"]), dict)
+
+
+@both_ways
+@pytest.mark.parametrize("raw", ["", " ", "\n", "{ }", "{}"])
+async def test_no_arguments_are_an_empty_object_in_the_history(how: str, raw: str) -> None:
+    """What means no arguments is stored as `{}`, the one form that every provider takes back."""
+    done = await served([calling(piece(0, "a", "now", raw)), DONE], how, tools=[now])
+    assert (done.outcome, done.told) == (("completed", None), ["noon"])
+    (stored,) = done.requests[-1]["messages"][1]["tool_calls"]
+    assert stored["function"]["arguments"] == "{}"
 
 
 @both_ways

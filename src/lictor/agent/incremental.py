@@ -161,14 +161,13 @@ class Stream:
 
     async def _release(self, content: Any, holdback: int) -> bool:
         """Release permitted text up to `holdback` characters; False when it does not continue what was released."""
-        before = self.released
+        live, before = self._session.live, self.released
         if not isinstance(content, str):
             return not before
         if not content.startswith(before):
             return False
         piece = content[len(before) : max(len(content) - holdback, len(before))]
-        if piece:
-            live = self._session.live
+        if piece and live.state.cause is None:  # a run that was ended meanwhile shows nothing more
             faults.reach("release.before")
             live.record("model_delta", {"text": piece, "step": live.state.step})
             await live.store.barrier(live.root)

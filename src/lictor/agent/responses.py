@@ -96,7 +96,7 @@ def _proposed(call: Any, own_id: str, tools: Mapping[str, Any]) -> Proposed:
     except ToolArgumentsInvalid as exc:
         raw = given if isinstance(given, str) else repr(given)
         return Proposed(own_id, call.id, name, "{}", {}, _whole(raw[:RAW_SHOWN]), exc.problems)
-    text = (given or "{}") if type(given) is str else orjson.dumps(args).decode()
+    text = (given if args else "{}") if type(given) is str else orjson.dumps(args).decode()
     return _tuple(Proposed, (own_id, call.id, name, text, args, None, ()))
 
 

@@ -62,7 +62,8 @@ class RunResult:
         answer: the final answer, typed by `output_type`; set only when `completed`.
         reason: a word of the closed list, or the reason of the deny or stop that ended the run.
         by: qualified name of the interceptor, or the actor, that ended the run.
-        error: text of the fault for `failed`; later faults follow after `; `.
+        error: text of the fault for `failed`; later faults follow after `; `. For a `blocked` run that
+            somebody could have let go on, `no_approver` when nobody could be asked.
         requests: what waits for a decision, when `suspended`.
         usage: summed over every provider request, nested runs included.
         records: the interception records of this run (not of nested ones), in order.
