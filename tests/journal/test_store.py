@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from lictor.errors import LostLease, StoreError
+from lictor.errors import DefinitionError, LostLease
 from lictor.journal import MemoryStore, Table, new_owner, open_store, retire
 from lictor.runtime import RUNS, RunRow
 
@@ -221,7 +221,7 @@ def test_something_can_be_added_from_beside_a_run_that_nobody_drives(store):
 def test_an_unknown_url_is_refused_with_what_to_write():
     """A URL that names no store says which ones there are."""
     for wrong in ("postgres://x", "sqlite:", "sqlite:///", "sqlite://x.db"):
-        with pytest.raises(StoreError, match=r"sqlite:///file\.db"):
+        with pytest.raises(DefinitionError, match=r"sqlite:///file\.db"):
             open_store(wrong)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from itertools import count, repeat
 from typing import Any, TypeVar
 
@@ -104,7 +104,7 @@ class MemoryStore:
         return self._tables[table.name]
 
     @contextlib.contextmanager
-    def transaction(self, root: str | None = None) -> Iterator[None]:
+    def transaction(self, root: str | None = None) -> Generator[None]:
         """What one thread does between two awaits is one transaction anyway."""
         yield
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from lictor.errors import StoreError
+from lictor.errors import DefinitionError
 from lictor.journal.memory import MemoryStore
 from lictor.journal.store import Store
 
@@ -15,7 +15,7 @@ def open_store(url: str, *, migrate: bool = True) -> Store:
     """Open `memory:` or `sqlite:///file.db`.
 
     The environment variable `LICTOR_AUDIT_KEY` keys the chain of every log.
-    Raises StoreError for anything else, and when the store cannot be used.
+    Raises DefinitionError for anything else, StoreError when the store cannot be used.
     """
     if url == "memory:":
         return MemoryStore()
@@ -24,4 +24,4 @@ def open_store(url: str, *, migrate: bool = True) -> Store:
 
         key = os.environ.get("LICTOR_AUDIT_KEY")
         return SqliteStore(url, audit_key=key.encode() if key else None, migrate=migrate)
-    raise StoreError(f"store {url!r}: use memory: or sqlite:///file.db")
+    raise DefinitionError(f"store {url!r}: use memory: or sqlite:///file.db")

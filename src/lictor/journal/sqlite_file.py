@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from lictor.errors import NewerSchema, OlderSchema, StoreError
@@ -36,7 +36,7 @@ def path_of(url: str) -> Path:
 
 
 @contextlib.contextmanager
-def store_errors(path: Path) -> Iterator[None]:
+def store_errors(path: Path) -> Generator[None]:
     """Raise what SQLite reports within the block as StoreError that says what to do."""
     try:
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ class SqliteWriting:
         return self._transaction(root, appends=True)
 
     @contextlib.contextmanager
-    def _transaction(self, root: str | None, appends: bool) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, root: str | None, appends: bool) -> Generator[sqlite3.Connection]:
         with self._lock:
             if self._db.in_transaction:
                 self._check_fence(root)
