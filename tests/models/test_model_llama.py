@@ -11,6 +11,7 @@ from overwire import assert_valid
 from pydantic import BaseModel
 
 from lictor import Agent, DenyTools, tool
+from lictor.errors import ModelError
 from lictor.models import (
     ModelResponse,
     OpenAIModel,
@@ -44,8 +45,13 @@ def model():
 
 
 async def events(model, messages, tools=(), **settings):
-    """All events of one answer."""
-    return [event async for event in model.respond(messages, tools, settings)]
+    """All events of one answer; asked twice, as the loop does, when the server had closed an idle connection."""
+    try:
+        return [event async for event in model.respond(messages, tools, settings)]
+    except ModelError as error:
+        if not error.retryable:
+            raise
+        return [event async for event in model.respond(messages, tools, settings)]
 
 
 async def test_a_real_model_streams_its_answer(model):
