@@ -98,7 +98,7 @@ def verify(
     rows = [_Row(*row) for row in _rows(url, f"SELECT {COLUMNS} FROM event ORDER BY run, seq")]  # noqa: S608
     changed: list[str] = []
     missing: list[str] = []
-    ends = {run: Checkpoint(*point) for run, point in (known or {}).items()}
+    ends = {run: Checkpoint(int(point[0]), str(point[1])) for run, point in (known or {}).items()}
     found = {run: list(of_run) for run, of_run in groupby(rows, itemgetter(0))}
     for run, of_run in found.items():
         changed += _changes(run, of_run, audit_key)
