@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Generator
 from pathlib import Path
 
-from lictor.errors import NewerSchema, OlderSchema, StoreError
+from lictor.errors import DefinitionError, NewerSchema, OlderSchema, StoreError
 from lictor.journal.migrations import MIGRATIONS
 from lictor.journal.migrations import VERSION as SCHEMA
 
@@ -31,7 +31,7 @@ ADVICE = {
 def path_of(url: str) -> Path:
     """The file that a URL names. Raises StoreError."""
     if not url.startswith("sqlite:///") or len(url) == len("sqlite:///"):
-        raise StoreError(f"{url!r}: write sqlite:///file.db, or sqlite:////absolute/path.db")
+        raise DefinitionError(f"{url!r}: write sqlite:///file.db, or sqlite:////absolute/path.db")
     return Path(url.removeprefix("sqlite:///"))
 
 
