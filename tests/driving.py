@@ -18,11 +18,13 @@ import pytest
 
 from lictor import Agent, InterceptionBlocked, RunResult, Runtime, ScriptedModel, Usage, faults, interceptor
 from lictor.agent import trace_of
+from lictor.docket import REQUESTS
 from lictor.errors import SimulatedCrash
 from lictor.hooks import ALLOW
 from lictor.journal import Entry, MemoryStore
 from lictor.models import ModelRequest
 from lictor.runs import TERMINAL, Ending, Event, follow
+from lictor.runtime import RUNS
 
 both_ways = pytest.mark.parametrize("how", ["plain", "streamed"])
 """Each test that has this runs once through `run` and once through `stream`."""
@@ -300,7 +302,7 @@ def check(store: Any, root: str) -> None:
         runs.setdefault(item.run_id, []).append(item.entry)
     for run_id, entries in runs.items():
         _check_run(run_id, entries, store)
-    requests = [row for row in store.table("request").values() if row.root_run == root]
+    requests = [row for row in store.table(REQUESTS).values() if row.root_run == root]
     if any(entry.kind == "run_finished" for entry in runs[root][-1:]):
         assert [request.id for request in requests if request.status == "pending"] == [], "a request outlives its run"
         unfinished = [run_id for run_id, entries in runs.items() if entries[-1].kind != "run_finished"]
@@ -310,7 +312,7 @@ def check(store: Any, root: str) -> None:
 def _check_run(run_id: str, entries: list[Entry], store: Any) -> None:
     assert [entry.seq for entry in entries] == list(range(len(entries)))
     kinds = Counter(entry.kind for entry in entries)
-    row = store.table("run").get(run_id)
+    row = store.table(RUNS).get(run_id)
     before = () if row is None else row.messages
     trace = trace_of(run_id, entries, before)
     messages = trace.messages

@@ -11,6 +11,7 @@
     ├── NotSerializable            a value that must be stored is not JSON
     ├── ConversationBusy           another run owns the conversation
     ├── StoreError                 the store failed
+    │   ├── LostLease              another driver took the run over; this one may do nothing more
     │   ├── NewerSchema            the store was written by a newer version
     │   └── OlderSchema            the store must be migrated first
     ├── ValueDomainError           a value outside the JSON domain of the contract (§4.4)
@@ -54,6 +55,7 @@ __all__ = [
     "InterceptionBlocked",
     "InvariantBroken",
     "LictorError",
+    "LostLease",
     "ModelError",
     "NewerSchema",
     "NotResumable",
@@ -144,6 +146,10 @@ class ConversationBusy(LictorError):
 
 class StoreError(LictorError):
     """The store failed; nothing half-done is visible."""
+
+
+class LostLease(StoreError):
+    """Another driver took the run over; this one may do nothing more."""
 
 
 class NewerSchema(StoreError):

@@ -10,6 +10,7 @@ import pytest
 from driving import Seen, Strict, crash_at, decided, park, policy, reopened, settled, tools_said
 
 from lictor import ALLOW, Agent, Governance, Runtime, Verdict, tool
+from lictor.agent import HELD
 from lictor.errors import NotResumable, PolicyChanged, SimulatedCrash
 from lictor.models import call, fail, say
 from lictor.testing.clock import VirtualClock
@@ -59,7 +60,7 @@ async def test_a_liftable_deny_at_any_point_waits_and_goes_on(point: str, drop: 
     assert len(scene.model.requests) == 2
     assert scene.seen.order.count(point) == {"pre_model_call": 3, "post_model_call": 3}.get(point, 2)
     assert scene.seen.order.count("agent_shutdown") == 1
-    assert first.store.table("held") == {}
+    assert first.store.table(HELD).values() == []
     await runtime.__aexit__(None, None, None)
 
 
@@ -78,7 +79,7 @@ async def test_a_rejected_step_denies(point: str) -> None:
             assert (result.status, result.reason, result.answer) == ("blocked", "rejected", None)
         assert ("result" in str(result.trace.messages)) is (point == "output")
         assert ("answer" in str(result.trace.messages)) is (point == "post_tool_call")
-        assert runtime.store.table("held") == {}
+        assert runtime.store.table(HELD).values() == []
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -90,7 +91,7 @@ async def test_a_step_that_waits_is_cancelled_cleanly(point: str) -> None:
         await runtime.commands.cancel(run.id, by="human:ana")
         result = await settled(runtime, run)
         assert result.status == "cancelled"
-        assert runtime.store.table("held") == {}
+        assert runtime.store.table(HELD).values() == []
         assert ("result" in str(result.trace.messages)) is (point == "output")
 
 

@@ -24,6 +24,7 @@ from lictor import (
 from lictor.errors import DefinitionConflict, DefinitionError, DefinitionNotFound, NotSerializable, VerdictInvalid
 from lictor.hooks import Bound, arrange
 from lictor.models import say
+from lictor.runtime import RUNS
 
 
 def agent(**options: Any) -> Agent:
@@ -262,7 +263,7 @@ async def test_a_wrong_option_of_a_run_is_refused(options: dict[str, Any], says:
         async with Runtime() as runtime:
             with pytest.raises(DefinitionError, match=says):
                 await runtime.start(clerk, "go", **options)
-            assert runtime.store.table("run") == {}
+            assert runtime.store.table(RUNS).values() == []
     assert model.requests == []
 
 
@@ -278,7 +279,7 @@ async def test_what_cannot_be_stored_is_refused_at_start() -> None:
         for task, options, says in cases:
             with pytest.raises(NotSerializable, match=says):
                 await runtime.start(clerk, task, conversation="c", **options)
-        assert runtime.store.table("run") == {}
+        assert runtime.store.table(RUNS).values() == []
         run = await runtime.start(clerk, "go", conversation="c")
         assert (await run.result()).status == "completed"
 

@@ -151,7 +151,7 @@ async def test_each_release_is_a_barrier() -> None:
     class Counting(MemoryStore):
         __slots__ = ("known",)
 
-        async def barrier(self) -> None:
+        async def barrier(self, root: str) -> None:
             self.known = [entry.kind for entry in self.entries("r")]
             assert self.known[-1] == "model_delta"
             await asyncio.sleep(0)
@@ -841,7 +841,7 @@ async def test_a_fault_of_the_store_is_not_the_models() -> None:
     class Full(MemoryStore):
         __slots__ = ()
 
-        async def barrier(self) -> None:
+        async def barrier(self, root: str) -> None:
             raise StoreError("the disk is full")
 
     agent = clerk(chunks(["a", "b", "c"]), "never")

@@ -16,7 +16,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lictor import ALLOW, Agent, Runtime, ToolContext, Verdict, tool
-from lictor.agent import AgentMachine, problems_of
+from lictor.agent import HELD, AgentMachine, problems_of
+from lictor.docket import REQUESTS
 from lictor.errors import SimulatedCrash
 from lictor.journal import Entry, MemoryStore
 from lictor.models import call, fail, say
@@ -300,8 +301,8 @@ def verify(world: World, store: DyingStore, root: str) -> None:
         assert all(one < two for one, two in pairwise(sequences)), sequences
     counts = Counter(key for kind, key in world.effects if kind == "once")
     assert [key for key, count in counts.items() if count > 1] == [], "a `once` call ran twice"
-    assert [request for request in store.table("request").values() if request.status == "pending"] == []
-    assert store.table("held") == {}
+    assert [request for request in store.table(REQUESTS).values() if request.status == "pending"] == []
+    assert store.table(HELD).values() == []
 
 
 def survives(script: Sequence[Any], inner: Sequence[Any], stride: int, offset: int) -> int:

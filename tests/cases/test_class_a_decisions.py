@@ -44,7 +44,7 @@ async def test_A05_a_rejection_is_enforced_where_calls_are_executed(how: str, or
     async with Runtime() as runtime:
         run, result = await park(runtime, agent, how=how)
         (request,) = result.requests
-        session = runtime._session(runtime.row(run.id))
+        session = runtime._stints.session(runtime.row(run.id))
         with pytest.raises(LictorError, match="may not run"):
             await run_step(session, Command("tool:call_0", "tool", "call_0"))
         result = await decided(runtime, run, (request.id, "reject", {"feedback": "no"}), how=how)

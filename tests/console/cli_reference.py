@@ -26,7 +26,7 @@ def reference() -> str:
 
 def section(name: str, command: object) -> str:
     """One verb: usage, what it does, its arguments and options."""
-    usage = " ".join(f"[{shown(each)}]" if is_option(each) else shown(each) for each in command.params)
+    usage = " ".join(shown(each) if each.required else f"[{shown(each)}]" for each in command.params)
     rows = [f"| `{shown(each)}` | {each.help} |" for each in command.params]
     text = "\n\n".join(" ".join(part.split()) for part in dedent(command.help).split("\n\n"))
     return "\n".join(

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from lictor import ALLOW, Agent, Governance, Mask, Runtime, Verdict, interceptor, tool
+from lictor.docket import REQUESTS
 from lictor.errors import DefinitionError, InvariantBroken, LictorError, RunAborted
 from lictor.runs import Usage
 from lictor.testing import ScriptedModel, VirtualClock, call, crash_at, fail, invariants, say
@@ -490,7 +491,7 @@ async def test_a_parked_run_without_a_request_is_found():
     async with Runtime() as runtime:
         run = await runtime.start(clerk(PAY), "go")
         [request] = (await run.result()).requests
-        runtime.store.table("request")[request.id] = replace(request, status="cancelled")
+        runtime.store.table(REQUESTS)[request.id] = replace(request, status="cancelled")
         with pytest.raises(InvariantBroken, match="nobody is asked"):
             await invariants(run)
 
@@ -502,7 +503,7 @@ async def test_a_request_left_open_and_a_child_that_goes_on_are_found():
         [request] = (await run.result()).requests
         await runtime.docket.decide(request.id, "reject", by="human:ana")
         result = await run.result()
-        runtime.store.table("request")["r2"] = replace(request, id="r2", status="pending")
+        runtime.store.table(REQUESTS)["r2"] = replace(request, id="r2", status="pending")
         with pytest.raises(InvariantBroken, match="request r2 is open after the end"):
             await invariants(run)
     root = RunLog(run_id=run.id, steps=[("run_started", {"agent": "clerk"}), ("run_finished", {})])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lictor.agent.assembly import assemble
 from lictor.agent.definition import Agent
+from lictor.agent.held import HELD
 from lictor.agent.history import History, Window, problems_of
 from lictor.agent.incremental import Incremental
 from lictor.agent.machine import AgentMachine, AgentState
@@ -18,6 +19,7 @@ from lictor.agent.tools import Tool, ToolContext, ToolSource, fingerprint, forei
 from lictor.agent.trace import AgentTrace, trace_of
 
 __all__ = [
+    "HELD",
     "NO_GOVERNANCE",
     "Agent",
     "AgentMachine",

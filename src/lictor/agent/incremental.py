@@ -170,7 +170,7 @@ class Stream:
         if piece and live.state.cause is None:  # a run that was ended meanwhile shows nothing more
             faults.reach("release.before")
             live.record("model_delta", {"text": piece, "step": live.state.step})
-            await live.store.barrier()
+            await live.store.barrier(live.root)
             faults.reach("release.after")
         return True
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from lictor.agent.approvals import StepResolver
 from lictor.agent.asking import ONE_REQUEST, Answer, Refusal, ask, failed
+from lictor.agent.held import Held
 from lictor.agent.history import problems_of
 from lictor.agent.incremental import UNSUPPORTED
 from lictor.agent.machine import tally
@@ -23,7 +24,7 @@ from lictor.agent.responses import (
     unknown_tool,
 )
 from lictor.agent.session import Session
-from lictor.errors import ToolArgumentsInvalid
+from lictor.errors import StoreError, ToolArgumentsInvalid
 from lictor.hooks import Emission
 from lictor.models import ModelResponse
 from lictor.runs import DONE, PARKED, Cause, Command, Usage
@@ -44,7 +45,10 @@ async def model_step(session: Session, command: Command) -> bool:
     waits = live.state.waits
     wait = waits.get(command.key) if waits else None
     if wait is not None and wait.point == "post_model_call":
-        done = await _judge_response(session, command, session.held(wait.request))
+        held = session.kept(wait.request).answer
+        if held is None:
+            raise StoreError(f"request {wait.request} is not about a response")
+        done = await _judge_response(session, command, held)
         session.let_go(wait.request)
         return done
     if live.state.step >= session.max_steps:
@@ -101,7 +105,7 @@ async def _judge_response(session: Session, command: Command, answer: Answer) ->
     }
     if not emission.proceeds:
         if resolver is not None and resolver.parked is not None:
-            session.hold(resolver.parked.id, answer)
+            session.hold(resolver.parked.id, Held(answer=answer))
             return blocked(session, command, emission, resolver)
         return _discard(session, base, emission)
     content, finish = shown["content"], response.finish
@@ -214,7 +218,7 @@ async def output_step(session: Session, command: Command) -> bool:
     state = live.state
     wait = state.waits.get(command.key) if state.waits else None
     if wait is not None:
-        text = session.held(wait.request)  # let go with the end of the run, which comes next
+        text = session.kept(wait.request).value  # let go with the end of the run, which comes next
     else:
         text = state.pending[0] if state.pending[0] is not None else session.answer
     resolver = session.resolver("step", command.key) if session.approver is not None else None
@@ -224,7 +228,7 @@ async def output_step(session: Session, command: Command) -> bool:
         if control is not None and control.control == "retry":
             return _send_back(session, emission)
         if resolver is not None and resolver.parked is not None:
-            session.hold(resolver.parked.id, text)
+            session.hold(resolver.parked.id, Held(value=text))
         return blocked(session, command, emission, resolver)
     final = emission.target["content"]
     final = final if type(final) is str else thaw(final)
@@ -290,13 +294,9 @@ def drop_held(session: Session) -> None:
     live = session.live
     for wait in live.state.waits.values():
         held = session.held(wait.request)
-        if held is not None and wait.point == "post_model_call":
-            base = {
-                "model": held.model,
-                "step": live.state.step,
-                "usage": held.usage.json(),
-                "finish": held.response.finish,
-            }
+        if held is not None and held.answer is not None:
+            model, response, usage = held.answer
+            base = {"model": model, "step": live.state.step, "usage": usage.json(), "finish": response.finish}
             live.record("model_finished", {**base, "outcome": "reask", "feedback": (), "denied": True})
     if session.approver is not None:
         for request in session.approver.docket.of_run(live.run_id):

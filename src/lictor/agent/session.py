@@ -12,13 +12,14 @@ import orjson
 from lictor.agent.approvals import Approver, StepResolver
 from lictor.agent.calls import CallState
 from lictor.agent.definition import Agent
+from lictor.agent.held import HELD, Held
 from lictor.agent.history import History
 from lictor.agent.plan import Plan
 from lictor.agent.points import Points
 from lictor.agent.results import safe_value
 from lictor.agent.structured import OutputType
 from lictor.agent.toolcontext import ToolContext
-from lictor.errors import NotSerializable
+from lictor.errors import NotSerializable, StoreError
 from lictor.hooks import ContextBuilder, Emission, Governance
 from lictor.journal import Entry
 from lictor.models import ChatModel
@@ -158,17 +159,24 @@ class Session:
 
     # results that wait for a decision stay beside the docket, never in the log
 
-    def hold(self, request_id: str, value: Any) -> None:
-        """Keep a value until its request is decided."""
-        self.live.store.table("held")[request_id] = value
+    def hold(self, request_id: str, held: Held) -> None:
+        """Keep something until its request is decided."""
+        self.live.store.table(HELD)[request_id] = held
 
-    def held(self, request_id: str) -> Any:
-        """The value kept for a request, or None."""
-        return self.live.store.table("held").get(request_id)
+    def held(self, request_id: str) -> Held | None:
+        """What is kept for a request."""
+        return self.live.store.table(HELD).get(request_id)
+
+    def kept(self, request_id: str) -> Held:
+        """What is kept for a request; raises StoreError when the store lost it."""
+        held = self.held(request_id)
+        if held is None:
+            raise StoreError(f"what request {request_id} is about is not in the store")
+        return held
 
     def let_go(self, request_id: str) -> None:
         """Forget the value kept for a request: it has its verdict."""
-        self.live.store.table("held").pop(request_id, None)
+        self.live.store.table(HELD).remove(request_id)
 
     def label(self, source: str, emission: Emission) -> None:
         """Keep result labels (§5.4); they come back as `extensions.<interceptor>.source_labels`."""

@@ -9,6 +9,7 @@ from typing import Any
 from lictor import faults
 from lictor.agent.approvals import StepResolver
 from lictor.agent.calls import ALLOWED, ENDING, NEW, RUNNING, CallState, ended
+from lictor.agent.held import Held
 from lictor.agent.points import changed, decider, is_host_error, terminates
 from lictor.agent.results import ErrorKind, cut, error_result, render, safe_value
 from lictor.agent.session import Session
@@ -213,7 +214,6 @@ def _start(session: Session, call: CallState, tool: Any, args: Mapping[str, Any]
     live.record("tool_started", payload, live.clock.stamped if call.status == NEW else None)
     if approver is not None and approved is not None:
         approver.docket.consume(approved, call.digest or "")
-    faults.reach("effect.before")
     return True
 
 
@@ -222,6 +222,11 @@ async def _run(session: Session, call: CallState, tool: Any) -> bool:
     live = session.live
     if tool.external:
         return await _ask_outside(session, call, tool)
+    if live.store.durable and tool.effect != "pure":
+        faults.reach("intent.before")
+        await live.store.barrier(live.root)
+        faults.reach("intent.after")
+    faults.reach("effect.before")
     started = session.monotonic()
     is_error = True
     stopped: asyncio.CancelledError | RunAborted | None = None
@@ -325,7 +330,7 @@ async def _finish(
         if emission.labels:
             session.label(call.id, emission)
     elif resolver is not None and resolver.parked is not None:
-        session.hold(resolver.parked.id, (value, is_error, elapsed))
+        session.hold(resolver.parked.id, Held(value=value, is_error=is_error, elapsed=elapsed))
         return _park(session, call, resolver, "step")
     else:
         kind: ErrorKind = "host_error" if is_host_error(emission.verdict.reason) else "denied"
@@ -345,22 +350,22 @@ async def release_step(session: Session, command: Command) -> bool:
     """The result that waited for a decision (or came from a person) passes `post_tool_call`."""
     call = session.live.state.call(command.args)
     request = call.request or ""
-    value, is_error, elapsed = session.held(request) if call.kind == "step" else _given(session, call, request)
-    done = await _finish(session, call, value, is_error, elapsed)
+    held = session.kept(request) if call.kind == "step" else _given(session, call, request)
+    done = await _finish(session, call, held.value, held.is_error, held.elapsed)
     session.let_go(request)
     return done
 
 
-def _given(session: Session, call: CallState, request: str) -> tuple[Any, bool, float]:
+def _given(session: Session, call: CallState, request: str) -> Held:
     """What a person gave in place of a result, or the error that stands for it; and no time spent."""
     decision = session.approver.docket.find(request).resolution if session.approver is not None else None
     if decision is not None and decision.verb == "respond":
-        return safe_value(decision.value)[0], False, 0.0
+        return Held(value=safe_value(decision.value)[0])
     said = decision.feedback if decision is not None else None
     if call.kind == "unknown_effect":
         message = said or "it may have run; a person chose not to run it again"
-        return error_result("unknown", "skipped", message), True, 0.0
-    return error_result("denied", "rejected", said or "nobody gave a value"), True, 0.0
+        return Held(value=error_result("unknown", "skipped", message), is_error=True)
+    return Held(value=error_result("denied", "rejected", said or "nobody gave a value"), is_error=True)
 
 
 async def _ask_outside(session: Session, call: CallState, tool: Any) -> bool:

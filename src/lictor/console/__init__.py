@@ -1,4 +1,4 @@
-"""The command line: `lictor demo`, `lictor hooks`. Nothing heavy is imported before a command runs."""
+"""The command line. Nothing heavy is imported before a command runs."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -283,3 +284,6 @@ def conformance(
         typer.echo("\n".join(summary(report)))
     if not report.passed:
         raise typer.Exit(FAILED)
+
+
+import_module("lictor.console.verbs")  # registers the verbs over a stored run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lictor.docket.actor import Actor
-from lictor.docket.docket import Docket
+from lictor.docket.docket import REQUESTS, Docket
 from lictor.docket.grant import Grant
 from lictor.docket.request import (
     KINDS,
@@ -19,6 +19,7 @@ from lictor.docket.request import (
 
 __all__ = [
     "KINDS",
+    "REQUESTS",
     "VERBS",
     "Actor",
     "Decided",

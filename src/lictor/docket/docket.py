@@ -4,17 +4,46 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lictor.docket.actor import Actor
 from lictor.docket.grant import Grant
 from lictor.docket.request import Decision, Request, decide, expire, requests_in_order, withdraw
 from lictor.errors import DecisionRefused, DefinitionError, LictorError, NotSerializable, UnknownRequest
-from lictor.journal import Store
+from lictor.journal import Store, Table
 from lictor.values import Clock, new_id
 
-__all__ = ["Docket"]
+__all__ = ["REQUESTS", "Docket", "Refusal"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A decision that was not taken."""
+
+    id: str
+    request: str
+    root_run: str
+    attempt: Mapping[str, Any]
+
+
+REQUESTS: Table[Request] = Table(
+    name="request",
+    kind=Request,
+    columns={
+        "status": lambda row: row.status,
+        "root_run": lambda row: row.root_run,
+        "run_id": lambda row: row.run_id,
+        "step": lambda row: row.step,
+        "deadline": lambda row: row.deadline,
+    },
+)
+GRANTS: Table[Grant] = Table(name="standing", kind=Grant, columns={"binding": lambda row: row.key})
+REFUSALS: Table[Refusal] = Table(
+    name="refusal",
+    kind=Refusal,
+    columns={"request": lambda row: row.request, "root_run": lambda row: row.root_run},
+)
 
 
 def _nobody(_: Request) -> None:
@@ -39,9 +68,9 @@ class Docket:
         self._store = store
         self._clock = clock
         self._changed = changed
-        self._requests: dict[str, Request] = store.table("request")
-        self._grants: dict[str, Grant] = store.table("grant")
-        self._refusals: dict[str, list[Mapping[str, Any]]] = store.table("refusal")
+        self._requests = store.table(REQUESTS)
+        self._grants = store.table(GRANTS)
+        self._refusals = store.table(REFUSALS)
 
     # reading
 
@@ -65,9 +94,8 @@ class Docket:
         actor = None if responder is None else Actor.of(responder)
         found = [
             request
-            for request in self._requests.values()
-            if request.status == "pending"
-            and (run is None or run in (request.root_run, request.run_id))
+            for request in self._requests.find(status="pending")
+            if (run is None or run in (request.root_run, request.run_id))
             and (kind is None or request.kind == kind)
             and (user is None or request.user == user)
             and (actor is None or not request.parties or any(actor.matches(party) for party in request.parties))
@@ -84,12 +112,15 @@ class Docket:
 
     async def requests(self, *, run: str) -> list[Request]:
         """Every request of a run and of those below it, in any status."""
-        return requests_in_order([r for r in self._requests.values() if run in (r.root_run, r.run_id)])
+        return requests_in_order(self._of(run))
 
     async def refusals(self, *, run: str) -> list[Mapping[str, Any]]:
         """Decisions on requests of this run that were not taken."""
-        ids = {r.id for r in self._requests.values() if run in (r.root_run, r.run_id)}
-        return [item for request_id in ids for item in self._refusals.get(request_id, ())]
+        return [item.attempt for request in self._of(run) for item in self._refusals.find(request=request.id)]
+
+    def _of(self, run: str) -> list[Request]:
+        """The requests of a root and of the runs below it, or of one nested run."""
+        return self._requests.find(root_run=run) or self._requests.find(run_id=run)
 
     def find(self, request_id: str) -> Request:
         """As `get`, at once."""
@@ -152,12 +183,25 @@ class Docket:
             raise
         if after is request:
             return request
-        self._requests[request_id] = after
+        with self._store.transaction():
+            if not self._requests.swap(request_id, request, after):
+                return await self._raced(request_id, decision)
+            if after.status != "pending":
+                self._store.wake(after.root_run)
         if scope == "same_arguments" and after.status == "approved" and after.grant_key is not None:
             self._grant(after, str(actor))
         if after.status != "pending":
             self._changed(after)
         return after
+
+    async def _raced(self, request_id: str, decision: Decision) -> Request:
+        """Somebody else settled it between our look and our write: what stands decides."""
+        request = self.find(request_id)
+        try:
+            return decide(request, decision, self._clock.now())
+        except LictorError as exc:
+            self._refuse(request, decision, exc)
+            raise
 
     def _refuse(self, request: Request, decision: Decision, exc: LictorError) -> None:
         if isinstance(exc, DecisionRefused) and request.status == "pending" and exc.status == "expired":
@@ -170,8 +214,9 @@ class Docket:
             "error": type(exc).__name__,
             "at": at,
         }
-        self._refusals.setdefault(request.id, []).append(attempt)
-        self._store.log(request.run_id, request.root_run).append("decision_refused", attempt, at)
+        refusal = Refusal(id=new_id(), request=request.id, root_run=request.root_run, attempt=attempt)
+        self._refusals[refusal.id] = refusal
+        self._store.append_outside(request.run_id, request.root_run, "decision_refused", attempt, at)
 
     # standing approvals
 
@@ -203,21 +248,22 @@ class Docket:
 
     def granted(self, key: str) -> Grant | None:
         """The standing approval for `key`, if there is one."""
-        return next((g for g in self._grants.values() if g.key == key and not g.revoked), None)
+        return next((grant for grant in self._grants.find(binding=key) if not grant.revoked), None)
 
     # for drivers
 
     def open(self, request: Request) -> Request:
         """Add a request; the same id again is a no-op."""
-        return self._requests.setdefault(request.id, request)
+        with self._store.transaction(request.root_run):  # a driver that lost its lease may ask nobody
+            return self._requests.add(request.id, request)
 
     def of_run(self, run_id: str) -> list[Request]:
         """The requests of one run, without those below it, in any status."""
-        return [request for request in self._requests.values() if request.run_id == run_id]
+        return self._requests.find(run_id=run_id)
 
     def of_step(self, run_id: str, step: str) -> list[Request]:
         """The requests that one step of a run opened, oldest first."""
-        return requests_in_order([r for r in self._requests.values() if r.run_id == run_id and r.step == step])
+        return requests_in_order(self._requests.find(run_id=run_id, step=step))
 
     def covers(self, request_id: str, digest: str) -> bool:
         """Whether a request is an approval of exactly this that was not used yet."""
@@ -227,42 +273,45 @@ class Docket:
 
     def consume(self, request_id: str, digest: str) -> bool:
         """Use an approval up; False when it was used before or binds to something else."""
+        request = self.find(request_id)
         if not self.covers(request_id, digest):
             return False
-        self._requests[request_id] = replace(self.find(request_id), consumed_at=self._clock.now())
-        return True
+        with self._store.transaction(request.root_run):  # nor use up what the next driver needs
+            return self._requests.swap(request_id, request, replace(request, consumed_at=self._clock.now()))
 
     def rebind(self, request_id: str, digest: str) -> None:
         """Bind an edited request to its edited arguments; done once, by the driver."""
-        self._requests[request_id] = replace(self.find(request_id), digest=digest)
+        request = self.find(request_id)
+        with self._store.transaction(request.root_run):
+            self._requests[request_id] = replace(request, digest=digest)
 
     def withdraw(self, run_id: str, status: str = "cancelled") -> list[Request]:
         """Close the open requests of one run."""
         closed = []
-        for request in list(self._requests.values()):
-            if request.run_id == run_id and request.status == "pending":
-                self._requests[request.id] = withdraw(request, status)
-                closed.append(self._requests[request.id])
+        for request in self._requests.find(run_id=run_id, status="pending"):
+            after = withdraw(request, status)
+            if self._requests.swap(request.id, request, after):
+                closed.append(after)
         return closed
 
     def supersede(self, root: str) -> None:
         """Close the open approvals of a root and of the runs below it: they are asked again under another policy."""
-        for request in list(self._requests.values()):
-            if request.root_run == root and request.status == "pending" and request.kind in ("tool_call", "step"):
-                self._requests[request.id] = withdraw(request, "superseded")
+        for request in self._requests.find(root_run=root, status="pending"):
+            if request.kind in ("tool_call", "step"):
+                self._requests.swap(request.id, request, withdraw(request, "superseded"))
 
     def next_deadline(self) -> float | None:
         """The earliest deadline of an open request."""
-        times = [r.deadline for r in self._requests.values() if r.status == "pending" and r.deadline is not None]
+        times = [r.deadline for r in self._requests.find(status="pending") if r.deadline is not None]
         return min(times, default=None)
 
     def expire_due(self) -> list[Request]:
         """Settle every open request whose deadline passed."""
         now, gone = self._clock.now(), []
-        for request in list(self._requests.values()):
+        for request in self._requests.find(status="pending"):
             after = expire(request, now)
-            if after is not request:
-                self._requests[request.id] = after
+            if after is not request and self._requests.swap(request.id, request, after):
+                self._store.wake(after.root_run)
                 gone.append(after)
                 self._changed(after)
         return gone

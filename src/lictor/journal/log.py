@@ -19,12 +19,13 @@ class Log:
     writes has to keep `size` and call every listener.
     """
 
-    __slots__ = ("entries", "listeners", "size")
+    __slots__ = ("entries", "listeners", "root", "size")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.listeners: tuple[Callable[[Entry], None], ...] = ()
         self.size = 0
+        self.root = ""
 
     def append(self, kind: str, payload: Mapping[str, Any], at: float) -> Entry:
         """Add one entry and tell the listeners."""

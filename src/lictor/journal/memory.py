@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from itertools import count, repeat
-from typing import Any
+from typing import Any, TypeVar
 
 from lictor.journal.entry import Entry, Positioned
 from lictor.journal.log import Log
+from lictor.journal.owners import is_alive
+from lictor.journal.table import MemoryTable, Rows, Table
 
 __all__ = ["MemoryStore"]
+
+R = TypeVar("R")
+UNDER_WAY = frozenset({"queued", "running", "cancelling"})
 
 _placed: Callable[[type[Positioned], tuple[int, str, Entry]], Positioned] = tuple.__new__
 
@@ -43,14 +49,17 @@ class _Root:
 class MemoryStore:
     """Logs and rows in plain dicts. Two Runtimes over one MemoryStore see the same runs."""
 
-    __slots__ = ("_logs", "_roots", "_tables")
+    __slots__ = ("_leases", "_logs", "_roots", "_tables", "_woken")
 
     url = "memory:"
+    durable = False
 
     def __init__(self) -> None:
         self._logs: dict[str, Log] = {}
         self._roots: dict[str, _Root] = {}
-        self._tables: dict[str, dict[str, Any]] = {}
+        self._tables: dict[str, MemoryTable[Any]] = {}
+        self._leases: dict[str, tuple[str, float]] = {}
+        self._woken: set[str] = set()
 
     def log(self, run_id: str, root: str) -> Log:
         """The log of `run_id`, to append to; empty when new."""
@@ -88,9 +97,71 @@ class MemoryStore:
             places = zip(count(after + 1), [run_id for run_id, _ in found], [entry for _, entry in found])
         return list(map(_placed, repeat(Positioned), places))
 
-    def table(self, name: str) -> dict[str, Any]:
-        """The rows of one kind, by key."""
-        return self._tables.setdefault(name, {})
+    def table(self, table: Table[R]) -> Rows[R]:
+        """The rows of one kind."""
+        if table.name not in self._tables:
+            self._tables[table.name] = MemoryTable(table)
+        return self._tables[table.name]
+
+    @contextlib.contextmanager
+    def transaction(self, root: str | None = None) -> Generator[None]:
+        """What one thread does between two awaits is one transaction anyway."""
+        yield
+
+    def claim(self, root: str, owner: str, now: float, seconds: float) -> bool:
+        """Take or renew the lease of a root run; False while another live driver holds it."""
+        holder, until = self._leases.get(root, (owner, 0.0))
+        if holder != owner and until >= now and is_alive(holder):
+            return False
+        self._leases[root] = (owner, now + seconds)
+        self._woken.discard(root)
+        return True
+
+    def release(self, root: str, owner: str) -> None:
+        """Give a lease back."""
+        if self._leases.get(root, ("", 0.0))[0] == owner:
+            del self._leases[root]
+
+    def holder(self, root: str, now: float) -> str | None:
+        """Who holds the lease of a root run."""
+        holder, until = self._leases.get(root, ("", 0.0))
+        return holder if holder and until >= now and is_alive(holder) else None
+
+    def lost(self, root: str) -> bool:
+        """Whether another driver took over; within one process nobody writes behind our back."""
+        return False
+
+    def discard(self, root: str) -> None:
+        """Everything is written at once, so there is nothing to drop."""
+
+    def wake(self, root: str) -> None:
+        """Mark a root run as having something to do."""
+        self._woken.add(root)
+
+    def renew(self, owner: str, now: float, seconds: float) -> None:
+        """Prolong every lease of `owner`."""
+        for root, (holder, _) in self._leases.items():
+            if holder == owner:
+                self._leases[root] = (owner, now + seconds)
+
+    def woken(self, owner: str, now: float) -> list[str]:
+        """Root runs that have something to do, and that `owner` drives or nobody."""
+        runs: Any = self._tables.get("run")
+        under_way = [] if runs is None else [key for key in runs if runs[key].status in UNDER_WAY]
+        ours = [root for root in self._woken if self.holder(root, now) == owner]
+        return [*ours, *(root for root in {*under_way, *self._woken, *self._leases} if self.holder(root, now) is None)]
+
+    def append_outside(self, run_id: str, root: str, kind: str, payload: Mapping[str, Any], at: float) -> bool:
+        """Add to a log from beside its driver; within one process that is always possible."""
+        self.log(run_id, root).append(kind, payload, at)
+        return True
+
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """No other process sees this store, so nothing ever changes behind our back."""
+        return lambda: None
+
+    def close(self) -> None:
+        """Nothing to close; another Runtime may go on with it."""
 
     def watch(self, root: str, callback: Callable[[Entry], None]) -> Callable[[], None]:
         """Call `callback` with the entry after each append below `root`; returns what undoes it."""
@@ -105,5 +176,5 @@ class MemoryStore:
 
         return undo
 
-    async def barrier(self) -> None:
+    async def barrier(self, root: str) -> None:
         """Memory has nothing to wait for."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from lictor.agent import Session
 from lictor.errors import ConversationBusy, NotResumable
-from lictor.journal import Store
+from lictor.journal import Store, Table
 from lictor.runs import TERMINAL
-from lictor.runtime.row import RunRow
+from lictor.runtime.row import RUNS, RunRow
 
 __all__ = ["Conversation", "Conversations"]
 
@@ -37,14 +37,20 @@ class Conversation:
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
+CONVERSATIONS: Table[Conversation] = Table(
+    name="conversation", kind=Conversation, columns={"owner": lambda row: row.owner}
+)
+
+
 class Conversations:
     """The rows of conversations over a store."""
 
-    __slots__ = ("_rows", "_runs")
+    __slots__ = ("_rows", "_runs", "_store")
 
     def __init__(self, store: Store) -> None:
-        self._rows: dict[str, Conversation] = store.table("conversation")
-        self._runs: dict[str, RunRow] = store.table("run")
+        self._store = store
+        self._rows = store.table(CONVERSATIONS)
+        self._runs = store.table(RUNS)
 
     def get(self, name: str) -> Conversation:
         """A conversation; empty when unknown."""
@@ -57,13 +63,14 @@ class Conversations:
 
     def take(self, name: str, run_id: str) -> dict[str, Any]:
         """Make `run_id` the writer; what the conversation brings to it. Raises ConversationBusy."""
-        busy = self.owner(name)
-        if busy is not None:
-            raise ConversationBusy(
-                f"conversation {name!r} belongs to run {busy.run_id} until that ends ({busy.status})"
-            )
-        known = self.get(name)
-        self._rows[name] = replace(known, owner=run_id)
+        with self._store.transaction():  # two processes may want it at once
+            busy = self.owner(name)
+            if busy is not None:
+                raise ConversationBusy(
+                    f"conversation {name!r} belongs to run {busy.run_id} until that ends ({busy.status})"
+                )
+            known = self.get(name)
+            self._rows[name] = replace(known, owner=run_id)
         brings = ("messages", "numbered", "positions", "labels")
         return {name: getattr(known, name) for name in brings}
 

@@ -13,7 +13,7 @@ from lictor.journal import Store
 from lictor.models import ChatModel
 from lictor.runs import Ledger, Step, check_watchers
 from lictor.runtime.row import RunRow
-from lictor.values import Clock
+from lictor.values import Clock, freeze
 
 __all__ = ["Definitions"]
 
@@ -84,7 +84,7 @@ class Definitions:
             history=row.history,
             approval_deadline=row.approval_deadline,
             max_steps=max_steps,
-            messages=row.messages,
+            messages=tuple(map(freeze, row.messages)),
             numbered=row.numbered,
             positions=row.positions,
             labels=row.labels,

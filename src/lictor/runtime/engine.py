@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from lictor.docket import Docket
-from lictor.errors import SimulatedCrash
+from lictor.errors import LostLease, SimulatedCrash, StoreError
 from lictor.values import Clock
 
 __all__ = ["LocalEngine"]
@@ -32,14 +34,18 @@ class LocalEngine:
         self._again: set[str] = set()
         self._timer: asyncio.Task[None] | None = None
         self._timer_at: float | None = None
+        self._beat: asyncio.Task[None] | None = None
         self.crash: SimulatedCrash | None = None
+        self.failed: dict[str, StoreError] = {}
         self.on_idle: Callable[[str], None] = _nothing
         self.on_drop: Callable[[str], None] = _nothing
+        self.on_fail: Callable[[str], None] = _nothing
 
-    async def open(self) -> None:
-        """Start taking stints."""
+    async def open(self, beat: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Start taking stints; `beat` runs beside them."""
         self._group = asyncio.TaskGroup()
         await self._group.__aenter__()
+        self._beat = None if beat is None else self._group.create_task(beat())
 
     async def close(self, grace: float) -> None:
         """Take no more stints, stop the timer, wait up to `grace` seconds, then drop what still runs.
@@ -59,6 +65,8 @@ class LocalEngine:
             if not task.done():
                 self.on_drop(root)
                 task.cancel()
+        if self._beat is not None:
+            self._beat.cancel()
         await group.__aexit__(None, None, None)
 
     @property
@@ -70,6 +78,13 @@ class LocalEngine:
         """Whether a stint of this root is under way."""
         return root in self._tasks
 
+    def drop(self, root: str) -> None:
+        """End a stint whose run is another driver's now."""
+        self.on_drop(root)
+        task = self._tasks.get(root)
+        if task is not None:
+            task.cancel()
+
     def submit(self, root: str) -> None:
         """Run a stint of `root`, now or right after the one under way."""
         if not self.running or self._group is None:
@@ -77,6 +92,7 @@ class LocalEngine:
         if root in self._tasks:
             self._again.add(root)
             return
+        self.failed.pop(root, None)
         self._tasks[root] = self._group.create_task(self._run(root))
 
     async def _run(self, root: str) -> None:
@@ -92,9 +108,15 @@ class LocalEngine:
                 if other != root:
                     self.on_drop(other)
                     task.cancel()
+        except LostLease:
+            self.on_drop(root)  # it is another driver's now, which tells how it ends
+        except StoreError as exc:
+            self.failed[root] = exc  # for whoever waits; the run stays as it is stored and can be resumed
+            self.on_fail(root)
         finally:
             del self._tasks[root]
-            self.watch_deadlines()
+            with contextlib.suppress(StoreError):
+                self.watch_deadlines()
             self.on_idle(root)
 
     def watch_deadlines(self) -> None:
@@ -115,5 +137,6 @@ class LocalEngine:
     async def _expire(self, due: float) -> None:
         await self._clock.sleep(max(0.0, due - self._clock.now()), jump=False)
         self._timer = self._timer_at = None
-        self._docket.expire_due()
-        self.watch_deadlines()
+        with contextlib.suppress(StoreError):  # the next look at the store sets the timer again
+            self._docket.expire_due()
+            self.watch_deadlines()

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lictor.errors import NotSerializable
+from lictor.journal import Table
+from lictor.runs import User
 
-__all__ = ["RunRow", "check_json"]
+__all__ = ["RUNS", "SIGNALS", "RunRow", "Signal", "check_json"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +19,8 @@ class RunRow:
     """A root run: what it was started with, and how far it is.
 
     `status` is `queued`, `running`, `waiting`, `cancelling`, or terminal. `policy` is the
-    fingerprint it was started under, `driver` the Runtime that drives it now. Everything is JSON.
+    fingerprint it was started under, `source` where its definition was loaded from (`file.py:name`).
+    Everything is JSON.
     """
 
     run_id: str
@@ -26,19 +29,39 @@ class RunRow:
     created: float
     status: str = "queued"
     key: str | None = None
-    user: Any = None
+    user: User | str | None = None
     conversation: str | None = None
     context: Mapping[str, Any] | None = None
     history: str = "run"
     limits: Mapping[str, Any] = field(default_factory=dict)
     approval_deadline: float | None = None
     policy: str | None = None
-    driver: str | None = None
+    source: str | None = None
     lost_records: int = 0
     messages: tuple[Mapping[str, Any], ...] = ()
     numbered: int = 0
     positions: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """A stop or cancel of a run that another process drives; that one carries it out."""
+
+    root_run: str
+    cause: Mapping[str, Any]
+
+
+RUNS: Table[RunRow] = Table(
+    name="run",
+    kind=RunRow,
+    columns={
+        "status": lambda row: row.status,
+        "start_key": lambda row: row.key,
+        "conversation": lambda row: row.conversation,
+    },
+)
+SIGNALS: Table[Signal] = Table(name="signal", kind=Signal, columns={"root_run": lambda row: row.root_run})
 
 
 def check_json(value: Any, path: str) -> None:

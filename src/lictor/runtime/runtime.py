@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from lictor.agent import Agent, AgentTrace, Session, result_of, split_limits, stint, trace_of
+from lictor import faults
+from lictor.agent import Agent, AgentTrace, result_of, split_limits, trace_of
 from lictor.docket import Docket, Request
 from lictor.errors import DefinitionError, DefinitionNotFound, NotResumable, PolicyChanged
 from lictor.hooks import Governance
-from lictor.journal import MemoryStore, Store
+from lictor.journal import Store, open_store
 from lictor.models import ChatModel
 from lictor.runs import TERMINAL, Cause, RunResult, User
-from lictor.runtime.bells import Bells
 from lictor.runtime.commands import Commands
 from lictor.runtime.conversations import Conversation, Conversations
 from lictor.runtime.definitions import Definitions
-from lictor.runtime.engine import LocalEngine
 from lictor.runtime.handle import Run
-from lictor.runtime.row import RunRow, check_json
+from lictor.runtime.row import RUNS, RunRow, check_json
+from lictor.runtime.stints import Stints
 from lictor.values import Clock, new_id
 
 __all__ = ["Runtime"]
@@ -33,7 +32,8 @@ class Runtime:
     """Drives runs over a store.
 
     Arguments:
-        store: `"memory:"`, or a store object (two Runtimes over one see the same runs).
+        store: `"memory:"`, `"sqlite:///file.db"` (other processes of this host see the same runs), or a
+            store object (two Runtimes over one see the same runs).
         governance: how verdicts compose, for every run; then agents may not set their own.
         interceptors: policies above every agent.
         watchers: see every run; told what happens, without power over it.
@@ -65,35 +65,32 @@ class Runtime:
     ) -> None:
         if engine != "local":
             raise DefinitionError(f"engine={engine!r}: only 'local' exists so far")
-        self.store: Store = _store(store)
+        self.store: Store = open_store(store) if isinstance(store, str) else store
+        self._owns_store = isinstance(store, str)
         self.clock = clock or Clock()
         self.docket = Docket(self.store, self.clock, self._decided)
         self.commands = Commands(self)
         self.grace = grace
         self._definitions = Definitions(governance, interceptors, deps, models, watchers)
-        self._rows: dict[str, RunRow] = self.store.table("run")
-        self._keys: dict[str, str] = self.store.table("run_key")
+        self._rows = self.store.table(RUNS)
         self._conversations = Conversations(self.store)
-        self._live: dict[str, Session] = {}
-        self._name = new_id("driver")
-        self._bells = Bells()
+        self._stints = Stints(self.store, self.clock, self.docket, self._definitions)
         self._drives = drive
-        self._engine = LocalEngine(self.clock, self.docket, self._stint)
-        self._engine.on_idle = self._idle
-        self._engine.on_drop = self._drop
         for name, definition in definitions.items():
             self._definitions.register(definition, name)
 
     async def __aenter__(self) -> Runtime:
-        if self._drives:
-            await self._engine.open()
-            self._adopt()
+        await self._stints.open(self._drives)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._engine.close(self.grace)
+        try:
+            await self._stints.close(self.grace)
+        finally:
+            if self._owns_store:
+                self.store.close()
 
     # starting
 
@@ -112,6 +109,7 @@ class Runtime:
         history: str = "run",
         approval_deadline: float | None = None,
         on_busy: str = "reject",
+        source: str | None = None,
         **limits: Any,
     ) -> Run:
         """Start a run and return its handle; it is driven in the background.
@@ -126,16 +124,17 @@ class Runtime:
             interceptors: policies of this run only; they must be given again to resume it elsewhere.
             approval_deadline: seconds after which an undecided request of this run is denied.
             on_busy: `reject` (ConversationBusy), `wait`, or `cancel` the run that owns the conversation.
+            source: where the agent can be loaded from (`file.py:name`), for whoever resumes the run.
             **limits: `max_steps`, or fields of Budget.
         """
-        if key is not None and key in self._keys:
-            return Run(self, self._keys[key])
         agent = self._definitions.register(target, getattr(target, "name", ""))
+        known = self._rows.find(start_key=key) if key is not None else ()
+        if known:
+            self._stints.look()
+            return Run(self, known[0].run_id)
         split_limits(agent, limits)
         if history not in ("run", "call"):
-            raise DefinitionError(
-                f"history={history!r}: use 'run' (store after output) or 'call' (after each model call)"
-            )
+            raise DefinitionError(f"history={history!r}: use 'run' (store after output) or 'call' (after each call)")
         check_json(task, "task")
         check_json(dict(user.attributes) if isinstance(user, User) else user, "user")
         check_json(dict(context) if context is not None else None, "context")
@@ -153,15 +152,21 @@ class Runtime:
             history=history,
             limits=limits,
             approval_deadline=approval_deadline,
+            source=source,
             **history_of,
         )
         self._definitions.give(run_id, interceptors, deps, watchers)
-        session = self._session(row)
-        session.live.record("run_started", {"agent": agent.name, "path": [[agent.name, run_id, None]]})
-        self._rows[run_id] = replace(row, policy=session.plan.policy)
-        if key is not None:
-            self._keys[key] = run_id
-        self._engine.submit(run_id)
+        session = self._stints.session(row)
+        faults.reach("submit.before")
+        with self.store.transaction():
+            known = self._rows.find(start_key=key) if key is not None else ()
+            if not known:
+                session.live.record("run_started", {"agent": agent.name, "path": [[agent.name, run_id, None]]})
+                self._rows[run_id] = replace(row, policy=session.plan.policy)
+        if known:  # another process started it since we looked
+            return Run(self, known[0].run_id)
+        faults.reach("submit.after")
+        self._stints.engine.submit(run_id)
         return Run(self, run_id)
 
     async def run(self, run_id: str) -> Run:
@@ -181,9 +186,9 @@ class Runtime:
             raise DefinitionNotFound(f"run {run_id} is one of {row.definition!r}; pass it in Runtime(definitions=…)")
         if interceptors or run_id not in self._definitions.given:
             self._definitions.give(run_id, interceptors)
-        if row.driver not in (None, self._name):
+        if self.store.holder(run_id, self.clock.now()) not in (None, self._stints.owner):
             raise NotResumable(f"run {run_id} is driven by another Runtime; wait for its result there")
-        session = self._session(row)
+        session = self._stints.session(row)
         if row.policy is not None and session.plan.policy != row.policy:
             if not accept_policy_change:
                 raise PolicyChanged([f"policy {row.policy} became {session.plan.policy}"])
@@ -200,7 +205,7 @@ class Runtime:
             self._conversations.take_again(row.conversation, run_id, session)
             session.live.record("resumed", {})
             self._rows[run_id] = replace(row, status="queued")
-        self._engine.submit(run_id)
+        self._stints.engine.submit(run_id)
         return Run(self, run_id)
 
     # reading
@@ -221,14 +226,16 @@ class Runtime:
         """Wait for a park or the end; see `Run.result`."""
         while True:
             row = self.row(run_id)
-            if self._engine.crash is not None:
-                raise self._engine.crash
+            if self._stints.engine.crash is not None:
+                raise self._stints.engine.crash
+            if run_id in self._stints.engine.failed:
+                raise self._stints.engine.failed[run_id]
             if row.status in TERMINAL or (
-                until == "park" and row.status == "waiting" and not self._engine.active(run_id)
+                until == "park" and row.status == "waiting" and not self._stints.engine.active(run_id)
             ):
                 break
-            await self._bells.wait(run_id)
-        session = self._session(row)
+            await self._stints.bells.wait(run_id)
+        session = self._stints.session(row)
         requests = tuple(await self.docket.pending(run=run_id, limit=10_000))
         refusals = tuple(await self.docket.refusals(run=run_id))
         result = result_of(session, () if row.status in TERMINAL else requests, refusals)
@@ -238,63 +245,7 @@ class Runtime:
 
     async def interrupt(self, run_id: str, cause: Cause) -> None:
         """End a run for `cause`, live or parked; a terminal one is left as it is."""
-        row = self.row(run_id)
-        if row.status in TERMINAL:
-            return
-        session = self._live.get(run_id)
-        self._rows[run_id] = replace(row, status="cancelling")
-        if session is not None:
-            session.live.interrupt(cause)
-            return
-        for request in await self.docket.pending(run=run_id, limit=10_000):
-            self.docket.withdraw(request.run_id)
-        self.store.log(run_id, run_id).append("cause", cause.json(), self.clock.now())
-        self._engine.submit(run_id)
-
-    # inside
-
-    def _session(self, row: RunRow) -> Session:
-        """The live session of a run, or one refolded from its log."""
-        live = self._live.get(row.run_id)
-        return live or self._definitions.session(row, self.store, self.clock, self.docket)
-
-    async def _stint(self, run_id: str) -> None:
-        """Drive a root from wake to park or end, then settle its row and its conversation."""
-        row = self.row(run_id)
-        if row.status in TERMINAL or row.definition not in self._definitions or row.driver not in (None, self._name):
-            return
-        session = self._session(row)
-        ending = session.live.state.cause is not None
-        if row.policy is not None and session.plan.policy != row.policy and not ending:
-            text = "the policy changed; resume with accept_policy_change=True, or with the interceptors of the start"
-            session.live.record("note", {"text": text})
-            self._rows[run_id] = replace(row, status="waiting")
-            return
-        self._live[run_id] = session
-        session.live.task = asyncio.current_task()
-        self._rows[run_id] = replace(row, status="running", driver=self._name)
-        try:
-            await stint(session, session.options.watchers)
-        finally:
-            del self._live[run_id]
-            self._settle(run_id, session)
-
-    def _settle(self, run_id: str, session: Session) -> None:
-        row, state = self.row(run_id), session.live.state
-        lost = row.lost_records + session.points.gate.lost_records
-        row = replace(row, driver=None, lost_records=lost)
-        if session.live.crashed:
-            self._rows[run_id] = row
-            return
-        if state.phase in ("loop", "again") or (state.finished and not (state.cause and state.cause.resumable)):
-            row = replace(row, task=None)  # its verdict was given: from here on only what `input` let through is kept
-        if not state.finished:
-            self._rows[run_id] = replace(row, status="waiting")
-            return
-        cause = state.cause
-        status = "completed" if state.answered or cause is None else cause.status
-        self._rows[run_id] = replace(row, status=status)
-        self._conversations.give_back(row.conversation, run_id, session)
+        await self._stints.interrupt(self.row(run_id), cause)
 
     async def _take_conversation(self, name: str | None, run_id: str, on_busy: str) -> dict[str, Any]:
         """Make `run_id` the writer of a conversation; what it holds so far."""
@@ -314,41 +265,5 @@ class Runtime:
         """A conversation as stored; empty when unknown."""
         return self._conversations.get(name)
 
-    def _adopt(self) -> None:
-        """Drive what the Runtime before us left under way."""
-        for row in list(self._rows.values()):
-            waiting = row.status == "waiting" and self._decided_meanwhile(row)
-            if row.status in ("queued", "running", "cancelling") or waiting:
-                self._engine.submit(row.run_id)
-        self._engine.watch_deadlines()
-
-    def _decided_meanwhile(self, row: RunRow) -> bool:
-        """Whether a request of a parked run was decided while nobody drove it."""
-        return any(
-            request.root_run == row.run_id and request.status != "pending" and request.consumed_at is None
-            for request in self.store.table("request").values()
-        )
-
     def _decided(self, request: Request) -> None:
-        """A request was settled: its root has something to do again."""
-        session = self._live.get(request.root_run)
-        if session is not None:
-            session.live.poke()
-        self._engine.submit(request.root_run)
-
-    def _drop(self, root: str) -> None:
-        """Nobody waits for this stint any more: it writes nothing from here on."""
-        session = self._live.get(root)
-        if session is not None:
-            session.live.crash()
-
-    def _idle(self, root: str) -> None:
-        self._bells.ring(root, everybody=self._engine.crash is not None)
-
-
-def _store(store: str | Store) -> Store:
-    if isinstance(store, str):
-        if store != "memory:":
-            raise DefinitionError(f"store={store!r}: only 'memory:' exists so far")
-        return MemoryStore()
-    return store
+        self._stints.decided(request)

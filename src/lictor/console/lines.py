@@ -1,0 +1,160 @@
+"""What people read of a store: lines for runs, requests and events. Nothing in them can move a cursor."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from lictor.console.query import short_ids
+from lictor.console.screen import LONGEST, printable
+
+__all__ = [
+    "commands_for",
+    "event_line",
+    "grant_lines",
+    "health_lines",
+    "inline",
+    "request_lines",
+    "resume_command",
+    "run_lines",
+    "whole",
+]
+
+WRITTEN: Mapping[str, str] = {
+    "approve": "approve {id}",
+    "reject": "reject {id} --reason TEXT",
+    "edit": "edit {id} --arguments JSON",
+    "respond": "respond {id} TEXT",
+    "retry": "retry {id}",
+    "skip": "skip {id}",
+}
+
+
+def whole(text: str) -> str:
+    """All of a text, as `printable` shows it: what somebody decides on is never cut."""
+    pieces = [text[start : start + LONGEST] for start in range(0, len(text), LONGEST)]
+    return "".join([printable(piece) for piece in pieces])
+
+
+def inline(value: Any) -> str:
+    """A value in one line, cut when it is long."""
+    text = value if isinstance(value, str) else _json(value)
+    return printable(" ".join(text.split()))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def resume_command(short: str, store: str | None) -> str:
+    """The command that goes on with a run."""
+    return f"lictor resume {short}{_where(store)}"
+
+
+def _where(store: str | None) -> str:
+    return "" if store is None else f" --store {shlex.quote(store)}"
+
+
+def commands_for(request: Mapping[str, Any], short: str, store: str | None) -> list[str]:
+    """The commands that decide a request, exactly as they are typed."""
+    return [f"lictor {WRITTEN[verb].format(id=short)}{_where(store)}" for verb in request["verbs"] if verb in WRITTEN]
+
+
+def request_lines(request: Mapping[str, Any], short: str, store: str | None) -> Iterator[str]:
+    """An open request with everything it binds to, and the commands that decide it."""
+    wants = f"wants {inline(request['tool'])}" if request["tool"] else f"asks ({request['kind']})"
+    yield f"request {short}: {inline(request['requester'])} {wants}, run {request['root_run'][:8]}"
+    for name, value in (request["arguments"] or {}).items():
+        yield f"  {inline(name)} = {whole(_json(value))}"
+    if request["value"] is not None:
+        yield f"  {request['point'] or 'value'}: {whole(_json(request['value']))}"
+    for reason in request["reasons"]:
+        yield f"  why: {inline(reason['message'] or reason['reason'] or reason['name'])}"
+    for party in request["parties"]:
+        yield f"  for: {inline(', '.join(party))}"
+    if request["approvals"]:
+        yield f"  approved so far: {inline(', '.join(request['approvals']))}"
+    if request["deadline"]:
+        yield f"  until: {request['deadline']}"
+    for command in commands_for(request, short, store):
+        yield f"  > {command}"
+
+
+def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows with their columns under each other; the last column is as wide as it is."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
+        yield "  ".join([*cells, row[-1]]).rstrip()
+
+
+def run_lines(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Runs: id, status, since when, agent, open requests, key."""
+    short = short_ids([each["run_id"] for each in found])
+    rows = [
+        (
+            short[each["run_id"]],
+            each["status"],
+            each["created"],
+            inline(each["agent"]),
+            f"{each['open_requests']} open" if each["open_requests"] else "",
+            inline(each["key"] or ""),
+        )
+        for each in found
+    ]
+    yield from table(rows) if rows else ["no runs"]
+
+
+def grant_lines(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Standing approvals: id, whether it stands, since when, by whom, tool, conversation."""
+    rows = [
+        (
+            each["id"],
+            "revoked" if each["revoked"] else "stands",
+            each["created"],
+            inline(each["by"]),
+            inline(each["tool"]),
+            inline(each["conversation"]),
+        )
+        for each in found
+    ]
+    yield from table(rows) if rows else ["no standing approvals"]
+
+
+def event_line(event: Mapping[str, Any]) -> str:
+    """One event: when, in which run, what."""
+    names = "/".join(step["name"] for step in event["path"])
+    return f"{event['at']}  {inline(names)}  {event['kind']}  {_gist(event['kind'], event['payload'])}".rstrip()
+
+
+def _gist(kind: str, payload: Mapping[str, Any]) -> str:
+    if kind == "verdict":
+        reason = f" {payload['reason']}" if payload["reason"] else ""
+        by = f" by {payload['by']}" if payload["by"] else ""
+        return inline(f"{payload['point']} {payload['decision']}{reason}{by}")
+    if kind == "model_finished":
+        calls = ", ".join(call["tool"] for call in payload["calls"])
+        return inline(f"{payload['finish']}{': ' if calls else ''}{calls}")
+    parts = [payload[name] for name in SHOWN if name in payload and payload[name] not in (None, "", {}, [], False)]
+    return " ".join(map(inline, parts))
+
+
+SHOWN = (
+    "status", "tool", "arguments", "content", "text", "kind", "request", "verb", "decided_by", "error", "reason", "by",
+    "why", "model",
+)  # fmt: skip
+
+
+def health_lines(found: Mapping[str, Any], store: str | None) -> Iterator[str]:
+    """What `lictor doctor` says."""
+    yield f"store     {found['store']}"
+    yield f"schema    {found['schema']}"
+    yield f"file      {inline(found['damage'] or 'intact')}"
+    yield f"runs      {', '.join(f'{count} {status}' for status, count in found['runs'].items()) or 'none'}"
+    overdue = f", {found['overdue_requests']} overdue" if found["overdue_requests"] else ""
+    yield f"requests  {found['open_requests']} open{overdue}"
+    for run_id in found["undriven"]:
+        stale = " (its driver left a lease behind)" if run_id in found["stale_leases"] else ""
+        yield f"undriven  {run_id}{stale}: {resume_command(run_id, store)}"

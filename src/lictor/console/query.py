@@ -1,0 +1,247 @@
+"""What a store holds, as plain JSON for the command line and for pages; reads only."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from datetime import UTC, datetime
+from itertools import pairwise
+from os.path import commonprefix
+from pathlib import Path
+from typing import Any
+
+from lictor.docket import REQUESTS, Grant, Request
+from lictor.errors import DefinitionError, StoreError, UnknownRequest
+from lictor.runs import RunResult, Step, events_of
+from lictor.runtime import RUNS, RunRow, Runtime
+from lictor.values import thaw
+
+__all__ = [
+    "find_id",
+    "find_request",
+    "find_run",
+    "grants",
+    "health",
+    "inbox",
+    "request_view",
+    "result_view",
+    "run_view",
+    "runs",
+    "short_ids",
+    "trace",
+]
+
+SHORT = 8
+"""Signs of an id that people are shown, where that many are enough."""
+
+
+# ---- ids --------------------------------------------------------------------------------------
+
+
+def find_id(prefix: str, ids: Iterable[str], what: str) -> str:
+    """The one id that is `prefix` or begins with it.
+
+    Raises UnknownRequest when there is none, DefinitionError when there are several.
+    """
+    known = list(ids)
+    found = [prefix] if prefix in known else [each for each in known if prefix and each.startswith(prefix)]
+    if not found:
+        raise UnknownRequest(f"there is no {what} {prefix!r} in this store")
+    if len(found) > 1:
+        shown = ", ".join(found[:4]) + (", …" if len(found) > 4 else "")
+        raise DefinitionError(f"{prefix!r} is the beginning of {len(found)} {what}s ({shown}); give more of it")
+    return found[0]
+
+
+def find_run(runtime: Runtime, prefix: str) -> str:
+    """The id of a root run from its beginning; raises as `find_id`."""
+    return find_id(prefix, runtime.store.table(RUNS), "run")
+
+
+def find_request(runtime: Runtime, prefix: str) -> str:
+    """The id of a request, decided ones too, from its beginning; raises as `find_id`."""
+    return find_id(prefix, runtime.store.table(REQUESTS), "request")
+
+
+def short_ids(ids: Iterable[str]) -> dict[str, str]:
+    """For each id the shortest beginning, of eight signs or more, that no other one has."""
+    ordered = sorted(set(ids))
+    shared = [0, *[len(commonprefix(pair)) for pair in pairwise(ordered)], 0]  # noqa: RUF071 - ids are no paths
+    return {each: each[: max(SHORT, shared[at] + 1, shared[at + 1] + 1)] for at, each in enumerate(ordered)}
+
+
+# ---- views ------------------------------------------------------------------------------------
+
+
+def run_view(row: RunRow) -> dict[str, Any]:
+    """A root run. `task` is null once its verdict was given; `input` may have let other text through."""
+    return {
+        "run_id": row.run_id,
+        "status": row.status,
+        "agent": row.definition,
+        "task": thaw(row.task),
+        "created": _instant(row.created),
+        "key": row.key,
+        "user": getattr(row.user, "id", row.user),
+        "conversation": row.conversation,
+        "source": row.source,
+        "policy": row.policy,
+    }
+
+
+def request_view(request: Request) -> dict[str, Any]:
+    """A request: what is asked, by whom, who may decide, and what was decided."""
+    done = request.resolution
+    resolution = None
+    if done is not None:
+        by = {"kind": done.decided_by.kind, "id": done.decided_by.id, "via": done.decided_by.via}
+        resolution = {
+            "verb": done.verb,
+            "decided_by": by,
+            "at": _instant(done.at),
+            "feedback": done.feedback,
+            "value": thaw(done.value),
+            "arguments": thaw(done.arguments),
+        }
+    return {
+        "id": request.id,
+        "kind": request.kind,
+        "status": request.status,
+        "verbs": list(request.verbs),
+        "root_run": request.root_run,
+        "run_id": request.run_id,
+        "path": [step._asdict() for step in request.path],
+        "requester": request.requester,
+        "user": request.user,
+        "parties": [list(party) for party in request.parties],
+        "approvals": list(request.approvals),
+        "tool": request.tool,
+        "arguments": thaw(request.arguments),
+        "point": request.shown.point,
+        "value": thaw(request.shown.value),
+        "reasons": [{"name": each.name, "reason": each.reason, "message": each.message} for each in request.reasons],
+        "digest": request.digest,
+        "epoch": request.epoch,
+        "created": _instant(request.created),
+        "deadline": _instant(request.deadline),
+        "resolution": resolution,
+    }
+
+
+def result_view(result: RunResult) -> dict[str, Any]:
+    """The outcome of a run, or what it waits for."""
+    from pydantic_core import to_jsonable_python
+
+    return {
+        "run_id": result.run_id,
+        "status": result.status,
+        "answer": to_jsonable_python(result.answer),
+        "reason": result.reason,
+        "by": result.by,
+        "error": result.error,
+        "resumable": result.resumable,
+        "requests": [request_view(request) for request in result.requests],
+        "usage": result.usage.json(),
+    }
+
+
+def _grant_view(grant: Grant) -> dict[str, Any]:
+    return {
+        "id": grant.id,
+        "conversation": grant.conversation,
+        "tool": grant.tool,
+        "request": grant.request,
+        "by": grant.by,
+        "created": _instant(grant.created),
+        "revoked": grant.revoked,
+    }
+
+
+def _instant(at: float | None) -> str | None:
+    """Seconds since the epoch as RFC 3339, as events have it."""
+    if at is None:
+        return None
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# ---- questions --------------------------------------------------------------------------------
+
+
+async def runs(runtime: Runtime) -> list[dict[str, Any]]:
+    """Every root run, oldest first, each with the number of its open requests."""
+    waiting = Counter(request.root_run for request in runtime.store.table(REQUESTS).find(status="pending"))
+    return [
+        run_view(row) | {"open_requests": waiting[row.run_id]} for row in runtime.store.table(RUNS).values()
+    ]  # fmt: skip
+
+
+async def trace(runtime: Runtime, run_id: str) -> dict[str, Any]:
+    """A root run: its row, transcript, usage, requests, refused decisions, and events of runs below it too."""
+    told = await runtime.trace(run_id)
+    return {
+        "run": run_view(runtime.row(run_id)),
+        "usage": told.usage.json(),
+        "messages": [thaw(message) for message in told.messages],
+        "requests": [request_view(each) for each in await runtime.docket.requests(run=run_id)],
+        "refusals": [dict(each) for each in await runtime.docket.refusals(run=run_id)],
+        "events": _events(runtime, run_id),
+    }
+
+
+def _events(runtime: Runtime, root: str) -> list[dict[str, Any]]:
+    paths: dict[str, tuple[Step, ...]] = {}
+    found: list[dict[str, Any]] = []
+    for item in runtime.store.root_entries(root):
+        if item.entry.kind == "run_started":
+            paths[item.run_id] = tuple([Step(*step) for step in item.entry.payload["path"]])
+        for event in events_of(item, paths.get(item.run_id, ())):
+            told = event.json()
+            found.append(told | {"payload": {name: thaw(value) for name, value in told["payload"].items()}})
+    return found
+
+
+async def inbox(runtime: Runtime, actor: str | None = None) -> list[dict[str, Any]]:
+    """Open requests, oldest first; only those that `actor` may decide, if one is given."""
+    return [request_view(each) for each in await runtime.docket.pending(responder=actor, limit=10_000)]
+
+
+async def grants(runtime: Runtime) -> list[dict[str, Any]]:
+    """Standing approvals, revoked ones too."""
+    return [_grant_view(grant) for grant in await runtime.docket.grants()]
+
+
+async def health(runtime: Runtime) -> dict[str, Any]:
+    """Whether the store is in order: schema, damage, runs by status, open requests, runs without a driver.
+
+    `undriven` have something to do and no living driver; `stale_leases` are those of them that a
+    driver left in the middle of a step. Both go on when a process that knows the agent resumes them.
+    """
+    now = runtime.clock.now()
+    rows: Mapping[str, RunRow] = {row.run_id: row for row in runtime.store.table(RUNS).values()}
+    pending = runtime.store.table(REQUESTS).find(status="pending")
+    undriven = [run_id for run_id in runtime.store.woken("", now) if run_id in rows]
+    return {
+        "store": runtime.store.url,
+        **_file_of(runtime.store.url),
+        "runs": dict(sorted(Counter(row.status for row in rows.values()).items())),
+        "open_requests": len(pending),
+        "overdue_requests": len([each for each in pending if each.deadline is not None and each.deadline <= now]),
+        "undriven": undriven,
+        "stale_leases": [run_id for run_id in undriven if rows[run_id].status == "running"],
+    }
+
+
+def _file_of(url: str) -> dict[str, Any]:
+    """Schema number and damage of a SQLite store; nulls for one that has no file."""
+    if not url.startswith("sqlite:///"):
+        return {"schema": None, "damage": None}
+    path = Path(url.removeprefix("sqlite:///")).absolute()
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
+            schema = db.execute("PRAGMA user_version").fetchone()[0]
+            check = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except sqlite3.Error as exc:
+        raise StoreError(f"store {path} cannot be checked: {exc}; restore a backup") from exc
+    return {"schema": schema, "damage": None if check == "ok" else check}

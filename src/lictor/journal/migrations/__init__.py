@@ -1,0 +1,10 @@
+"""Schemas of stores that are written down: numbered, append-only."""
+
+from __future__ import annotations
+
+from lictor.journal.migrations.v001 import STATEMENTS as V001
+
+__all__ = ["MIGRATIONS", "VERSION"]
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (V001,)
+VERSION = len(MIGRATIONS)

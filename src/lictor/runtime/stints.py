@@ -1,0 +1,202 @@
+"""The stints of this process: roots are claimed, driven, settled, and other processes heard."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+
+from lictor import faults
+from lictor.agent import Session, stint
+from lictor.docket import Docket, Request
+from lictor.errors import StoreError
+from lictor.journal import Store, new_owner, retire
+from lictor.runs import TERMINAL, Cause
+from lictor.runtime.bells import Bells
+from lictor.runtime.conversations import Conversations
+from lictor.runtime.definitions import Definitions
+from lictor.runtime.engine import LocalEngine
+from lictor.runtime.row import RUNS, SIGNALS, RunRow, Signal
+from lictor.values import Clock, new_id
+
+__all__ = ["Stints"]
+
+LEASE_SECONDS = 5.0
+"""How long a driver may be silent until another one takes its runs; it renews three times as often."""
+
+
+class Stints:
+    """Drives root runs under leases, one stint of a root at a time."""
+
+    def __init__(self, store: Store, clock: Clock, docket: Docket, definitions: Definitions) -> None:
+        self.store = store
+        self.clock = clock
+        self.docket = docket
+        self.owner = new_owner()
+        self.bells = Bells()
+        self._definitions = definitions
+        self._rows = store.table(RUNS)
+        self._signals = store.table(SIGNALS)
+        self._conversations = Conversations(store)
+        self._live: dict[str, Session] = {}
+        self._left = False
+        self.engine = LocalEngine(clock, docket, self._stint)
+        self.engine.on_idle = self._idle
+        self.engine.on_drop = self._drop
+        self.engine.on_fail = store.discard  # as after a crash: what is not written did not happen
+
+    async def open(self, drives: bool) -> None:
+        """Listen to the store and, if it `drives`, take up what has something to do."""
+        self._loop = asyncio.get_running_loop()
+        self._unwatch = self.store.on_change(self._from_outside)
+        if not drives:
+            return
+        await self.engine.open(self._keep_leases if self.store.durable else None)
+        try:
+            self.look()
+        except BaseException:
+            await self.close(0.0)
+            raise
+
+    async def close(self, grace: float) -> None:
+        """Stop after at most `grace` seconds; from here on this driver counts as gone."""
+        self._unwatch()
+        try:
+            await self.engine.close(grace)
+        finally:
+            self._left = True
+            retire(self.owner)
+
+    def session(self, row: RunRow) -> Session:
+        """The live session of a run, or one refolded from its log."""
+        live = self._live.get(row.run_id)
+        return live or self._definitions.session(row, self.store, self.clock, self.docket)
+
+    async def interrupt(self, row: RunRow, cause: Cause) -> None:
+        """End a run for `cause`, live or parked, here or elsewhere; a terminal one is left as it is."""
+        run_id = row.run_id
+        if row.status in TERMINAL:
+            return
+        session = self._live.get(run_id)
+        if session is not None:
+            self._rows[run_id] = replace(row, status="cancelling")
+            session.live.interrupt(cause)
+            return
+        with self.store.transaction():
+            for request in await self.docket.pending(run=run_id, limit=10_000):
+                self.docket.withdraw(request.run_id)
+            if self.store.append_outside(run_id, run_id, "cause", cause.json(), self.clock.now()):
+                self._rows[run_id] = replace(row, status="cancelling")
+            else:
+                self._signals[new_id()] = Signal(root_run=run_id, cause=cause.json())
+            self.store.wake(run_id)
+        self.engine.submit(run_id)
+
+    async def _stint(self, run_id: str) -> None:
+        """Drive a root from wake to park or end, then settle its row and its conversation."""
+        row = self._rows[run_id]
+        if row.status in TERMINAL or row.definition not in self._definitions:
+            return
+        if not self.store.claim(run_id, self.owner, self.clock.now(), LEASE_SECONDS):
+            return
+        row = self._rows[run_id]  # whoever drove it before us may have written it since
+        faults.reach("claim.before_first_step")
+        session = self.session(row)
+        self._take_signals(run_id, session)
+        ending = session.live.state.cause is not None
+        if row.policy is not None and session.plan.policy != row.policy and not ending:
+            text = "the policy changed; resume with accept_policy_change=True, or with the interceptors of the start"
+            with self.store.transaction():
+                session.live.record("note", {"text": text})
+                self._rows[run_id] = replace(row, status="waiting")
+                self.store.release(run_id, self.owner)
+            return
+        self._live[run_id] = session
+        session.live.task = asyncio.current_task()
+        with self.store.transaction(run_id):
+            self._rows[run_id] = replace(row, status="running")
+        try:
+            await stint(session, session.options.watchers)
+        finally:
+            del self._live[run_id]
+            self._settle(run_id, session)
+
+    def _settle(self, run_id: str, session: Session) -> None:
+        row, state = self._rows[run_id], session.live.state
+        row = replace(row, lost_records=row.lost_records + session.points.gate.lost_records)
+        if session.live.crashed or self.store.lost(run_id):
+            return
+        over = state.finished
+        faults.reach("finish.before" if over else "park.before")
+        if state.phase in ("loop", "again") or (over and not (state.cause and state.cause.resumable)):
+            row = replace(row, task=None)  # its verdict was given: from here on only what `input` let through is kept
+        with self.store.transaction(run_id):  # a driver that was stopped for too long must not write its row either
+            if over:
+                cause = state.cause
+                status = "completed" if state.answered or cause is None else cause.status
+                self._rows[run_id] = replace(row, status=status)
+                self._conversations.give_back(row.conversation, run_id, session)
+            else:
+                self._rows[run_id] = replace(row, status="waiting")
+            self.store.release(run_id, self.owner)
+        faults.reach("finish.after" if over else "park.after")
+
+    def look(self) -> None:
+        """Drive what has something to do and no driver, and tell live runs what others did to them."""
+        if self._left:  # the store told us of a change while we were leaving
+            return
+        for root in self.store.woken(self.owner, self.clock.now()):
+            session = self._live.get(root)
+            if session is not None:
+                self.store.claim(root, self.owner, self.clock.now(), LEASE_SECONDS)
+                self._take_signals(root, session)
+                session.live.poke()
+            self.engine.submit(root)
+        self.engine.watch_deadlines()
+        self.bells.ring("", everybody=True)
+
+    def _from_outside(self) -> None:
+        """Called by the store's thread: another process wrote something."""
+        with contextlib.suppress(RuntimeError):  # the loop is gone, and so is whoever could look
+            self._loop.call_soon_threadsafe(self._look_again)
+
+    def _look_again(self) -> None:
+        """As `_look`, where nobody is told of an error: the next change or beat looks again."""
+        with contextlib.suppress(StoreError):
+            self.look()
+
+    def _take_signals(self, run_id: str, session: Session) -> None:
+        """Carry out what another process wants of a run that we drive."""
+        for key in list(self._signals) if self._signals.find(root_run=run_id) else ():
+            signal = self._signals.get(key)
+            if signal is not None and signal.root_run == run_id:
+                self._signals.remove(key)
+                session.live.interrupt(Cause.of(signal.cause))
+
+    async def _keep_leases(self) -> None:
+        """Prolong our leases while we live; a run that was taken from us is dropped."""
+        while True:
+            await asyncio.sleep(LEASE_SECONDS / 3)
+            with contextlib.suppress(StoreError):  # a lease that cannot be prolonged runs out, and its fence holds
+                self.store.renew(self.owner, self.clock.now(), LEASE_SECONDS)
+                for root in [root for root in self._live if self.store.holder(root, self.clock.now()) != self.owner]:
+                    self.engine.drop(root)
+                self.look()
+
+    def decided(self, request: Request) -> None:
+        """A request was settled: its root has something to do again."""
+        session = self._live.get(request.root_run)
+        if session is not None:
+            session.live.poke()
+        self.engine.submit(request.root_run)
+
+    def _drop(self, root: str) -> None:
+        """Nobody waits for this stint any more: it writes nothing from here on."""
+        session = self._live.get(root)
+        if session is not None:
+            session.live.crash()
+
+    def _idle(self, root: str) -> None:
+        if self.engine.crash is not None:
+            retire(self.owner)
+        self.bells.ring(root, everybody=self.engine.crash is not None)

@@ -1,0 +1,69 @@
+"""A process that drives runs: started by the tests of this folder, killed or stopped in the middle.
+
+worker.py start URL EFFECTS     start the run (key "k") or find it, drive it to a park or its end
+worker.py serve URL EFFECTS     drive whatever has no driver, until the run is over
+"""
+
+import asyncio
+import sys
+
+from lictor import Agent, Runtime, tool
+from lictor.models import ScriptedModel, call, say
+from lictor.runtime import runtime as settings
+
+settings.LEASE_SECONDS = 0.6
+DATABASE, EFFECTS = sys.argv[2:4]
+
+
+def note(what):
+    with open(EFFECTS, "a") as file:
+        file.write(what + "\n")
+
+
+@tool(effect="pure")
+async def look(order: int) -> str:
+    """Look an order up."""
+    note("look")
+    return "found"
+
+
+@tool(effect="idempotent")
+async def mark(order: int) -> str:
+    """Mark an order."""
+    note("mark")
+    return "marked"
+
+
+@tool
+async def send(order: int) -> str:
+    """Send a letter."""
+    note("send")
+    return "sent"
+
+
+@tool(requires_approval=True)
+async def refund(order: int) -> str:
+    """Pay back."""
+    note("refund")
+    return "paid"
+
+
+TOOLS = [look, mark, send, refund]
+SCRIPT = [*(call(tool.name, order=42) for tool in TOOLS), say("All done.")]
+agent = Agent("clerk", model=ScriptedModel(SCRIPT), tools=TOOLS)
+
+
+async def main(mode):
+    async with Runtime(DATABASE, definitions={"clerk": agent}) as runtime:
+        print("open", flush=True)
+        if mode == "start":
+            run = await runtime.start(agent, "refund 42", key="k")
+        else:
+            while not runtime._rows.find(start_key="k"):  # noqa: ASYNC110 - the other side is another process
+                await asyncio.sleep(0.02)  # budget: the other side is a real process
+            run = await runtime.run(runtime._rows.find(start_key="k")[0].run_id)
+        result = await run.result("end")
+        print(result.status, result.answer, flush=True)
+
+
+asyncio.run(main(sys.argv[1]))
