@@ -7,7 +7,7 @@ import pytest
 
 from lictor.errors import ModelError
 from lictor.models import user
-from lictor.models.chat_request import chat_request, timeout_of
+from lictor.models.chat_request import chat_request, limited_as, timeout_of
 
 TOOL = {"name": "add", "description": "Add.", "schema": {"type": "object", "properties": {"a": {"type": "integer"}}}}
 
@@ -141,3 +141,21 @@ def test_a_timeout_is_a_positive_number(given):
     """Anything else is an error."""
     with pytest.raises(ModelError, match="timeout"):
         timeout_of({"timeout": given})
+
+
+@pytest.mark.parametrize(
+    "base_url", [None, "https://api.openai.com/v1", "https://API.openai.com", "https://api.openai.com:443/"]
+)
+def test_openai_takes_its_newer_name_for_the_limit(base_url):
+    """`max_tokens`, which the loop sets under a budget, is what newer models take; a limit that was given stays."""
+    assert limited_as({"max_tokens": 9, "model": "m"}, base_url) == {"max_completion_tokens": 9, "model": "m"}
+    assert limited_as({"max_tokens": 9, "max_completion_tokens": 5}, base_url) == {"max_completion_tokens": 5}
+    assert limited_as({"model": "m"}, base_url) == {"model": "m"}
+
+
+@pytest.mark.parametrize(
+    "base_url", ["http://127.0.0.1:8000/v1", "https://openrouter.ai/api/v1", "https://x/api.openai.com", "nowhere", ""]
+)
+def test_other_endpoints_take_the_older_name(base_url):
+    """Compatible servers get `max_tokens` as it is."""
+    assert limited_as({"max_tokens": 9}, base_url) == {"max_tokens": 9}

@@ -126,6 +126,21 @@ async def test_a_failed_answer_is_asked_for_again(how: str, fault: Any, code: st
     assert (done.played.usage.input_tokens, done.played.usage.output_tokens) == (17, 23)
 
 
+@pytest.mark.parametrize(("fault", "code"), FAILED.values(), ids=FAILED)
+async def test_what_a_failed_answer_released_is_taken_back(fault: Any, code: str) -> None:
+    """Where text is released as it comes, a failed attempt ends with `stream_reset`, and what is left is the answer."""
+    done = await served([fault, CALLS, DONE], "streamed", stream="incremental")
+    assert (done.outcome, done.played.answer, done.codes) == (("completed", None), "Done.", [code])
+    assert sorted(done.ran) == BOTH
+    told = [event for event in done.played.events if event.kind in ("model_delta", "stream_reset")]
+    resets = [number for number, event in enumerate(told) if event.kind == "stream_reset"]
+    assert len(resets) <= 1
+    shown = [event.payload["text"] for event in told[: resets[0]]] if resets else []
+    assert bool(shown) is bool(resets)
+    rest = "".join(event.payload["text"] for event in told[resets[0] + 1 :]) if resets else ""
+    assert not resets or rest == "Let me see: naïve 🍸.Done."
+
+
 @both_ways
 @pytest.mark.parametrize(("fault", "code"), FAILED.values(), ids=FAILED)
 async def test_three_failed_answers_end_the_run(how: str, fault: Any, code: str) -> None:

@@ -17,6 +17,7 @@ __all__ = ["ATTEMPTS", "DEFAULT_TIMEOUT", "Answer", "Refusal", "ask", "delay_bef
 ATTEMPTS = 3
 DEFAULT_TIMEOUT = 120.0
 LEAST_TIMEOUT = 0.001
+OTHER_LIMIT = "max_completion_tokens"  # what newer models call `max_tokens`
 FIRST_DELAY = 0.5
 LONGEST_DELAY = 30.0
 ONE_REQUEST = Usage(requests=1)
@@ -127,7 +128,7 @@ def _options(live: LiveRun[Any], model: ChatModel, settings: Mapping[str, Any]) 
     positions = live.state.positions
     position = positions[model.id] if model.id in positions else 0
     options = {"timeout": DEFAULT_TIMEOUT, **settings, "position": position}
-    if live.ledger.limited and live.ledger.needs_max_tokens:
+    if live.ledger.limited and live.ledger.needs_max_tokens and options.get(OTHER_LIMIT) is None:
         options.setdefault("max_tokens", DEFAULT_MAX_TOKENS)
     return options
 
@@ -139,7 +140,8 @@ def _reserve(
     ledger = live.ledger
     want = NOTHING
     if ledger.needs_max_tokens:
-        spent, made = sum(len(canonical_json(list(part))) for part in request) // 3, int(options["max_tokens"])
+        limit = options.get(OTHER_LIMIT) or options["max_tokens"]
+        spent, made = sum(len(canonical_json(list(part))) for part in request) // 3, int(limit)
         prices: Price | None = getattr(model, "prices", None)
         want = Reservation(spent + made, ledger.root.dearest if prices is None else prices.cost(spent, made, 0))
     refused = ledger.reserve(want)

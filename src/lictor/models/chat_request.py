@@ -12,9 +12,11 @@ from lictor.models.messages import well_formed
 from lictor.models.protocol import ToolSpec
 from lictor.models.untrusted import fields, items
 
-__all__ = ["OURS", "chat_request", "is_strict", "plain_json", "timeout_of"]
+__all__ = ["OURS", "chat_request", "is_strict", "limited_as", "plain_json", "timeout_of"]
 
 TIMEOUT = 120.0  # seconds
+OPENAI = "api.openai.com"
+HOST = re.compile(r"^https?://|[:/].*$", re.DOTALL)  # what is not the host of an address
 OURS = ("messages", "model", "stream", "tools")  # a setting of this name would go past what was judged
 RESERVED = ("position", "response_format", "timeout")
 WITH_TOOLS = ("parallel_tool_calls", "tool_choice")  # providers refuse them where no tool is offered
@@ -44,6 +46,24 @@ def chat_request(
         body["tools"] = [_tool(tool) for tool in tools]
     cleaned: dict[str, Any] = plain_json(body, "request")
     return cleaned
+
+
+def limited_as(body: dict[str, Any], base_url: str | None) -> dict[str, Any]:
+    """The body with the limit of output tokens under the name that the endpoint takes.
+
+    OpenAI's newer models refuse `max_tokens` and take `max_completion_tokens`; many compatible servers
+    know only the older name.
+
+    Arguments:
+        body: a request body.
+        base_url: where it goes; None is OpenAI's own address.
+    """
+    is_openai = base_url is None or HOST.sub("", base_url.lower()) == OPENAI
+    if not is_openai or "max_tokens" not in body:
+        return body
+    renamed = {key: value for key, value in body.items() if key != "max_tokens"}
+    renamed.setdefault("max_completion_tokens", body["max_tokens"])
+    return renamed
 
 
 def timeout_of(settings: Mapping[str, Any]) -> float | None:

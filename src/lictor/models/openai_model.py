@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from lictor.errors import DefinitionError, ModelError
 from lictor.models.answer import Answer
-from lictor.models.chat_request import chat_request, timeout_of
+from lictor.models.chat_request import chat_request, limited_as, timeout_of
 from lictor.models.clients import Clients
 from lictor.models.failures import model_error
-from lictor.models.patience import Patience
+from lictor.models.patience import Patience, let_go
 from lictor.models.pricing import Price
 from lictor.models.protocol import ModelEvent, ToolSpec
 
@@ -69,7 +69,7 @@ class OpenAIModel:
 
         Raises ModelError: every failure of request, connection or answer; docs/models.md lists the codes.
         """
-        body = chat_request(self.name, messages, tools, settings)
+        body = limited_as(chat_request(self.name, messages, tools, settings), self._address())
         patience = Patience(timeout_of(settings))
         answer = Answer(self.prices)
         try:
@@ -112,16 +112,19 @@ class OpenAIModel:
             raise known from error
         finally:
             if stream is not None:
-                await stream.close()
+                await let_go(stream.close())
 
     def _new_client(self) -> AsyncOpenAI:
         from openai import AsyncOpenAI
 
-        base_url = self._base_url or os.environ.get("OPENAI_BASE_URL")
+        base_url = self._address()
         key = self._secret() or ("none" if base_url else None)
         if key is None:
             raise ModelError("auth", f"{self.id} has no API key: set OPENAI_API_KEY, or give api_key or base_url")
         return AsyncOpenAI(api_key=key, base_url=base_url, max_retries=0)
+
+    def _address(self) -> str | None:
+        return self._base_url or os.environ.get("OPENAI_BASE_URL")
 
     def _secret(self) -> str | None:
         return self._api_key or os.environ.get("OPENAI_API_KEY")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import TypeVar
 
-__all__ = ["Patience"]
+__all__ = ["Patience", "let_go"]
 
 T = TypeVar("T")
+CLOSING = 5.0  # seconds for letting a connection go, after which it is left to the event loop
 
 
 class Patience:
@@ -40,3 +42,21 @@ class Patience:
             raise
         finally:
             self.left = max(self.left - (clock() - start), 0.0)
+
+    @asynccontextmanager
+    async def entered(self, context: AbstractAsyncContextManager[T]) -> AsyncGenerator[T]:
+        """Enter `context` for the time that is left, and leave it without waiting for long. Raises TimeoutError."""
+        value = await self.wait(context.__aenter__())
+        try:
+            yield value
+        except BaseException as error:
+            await let_go(context.__aexit__(type(error), error, error.__traceback__))
+            raise
+        await let_go(context.__aexit__(None, None, None))
+
+
+async def let_go(closing: Awaitable[object]) -> None:
+    """Await the end of something that holds a connection, but not for long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CLOSING):
+            await closing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from lictor.errors import DefinitionError, ModelError
@@ -133,8 +133,7 @@ async def _events(asked: Mapping[str, Any], patience: Patience, answer: GivenAns
                 yield TextDelta(response.content)
             yield response
             return
-        async with AsyncExitStack() as stack:
-            stream = await patience.wait(stack.enter_async_context(model_request_stream(**asked)))
+        async with patience.entered(model_request_stream(**asked)) as stream:
             has_begun = True
             answer.watch(stream)
             events = aiter(stream)
