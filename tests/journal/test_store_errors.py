@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import sqlite3
+import time
 from contextlib import closing
 
 import pytest
@@ -12,8 +13,9 @@ from driving import check
 from lictor import Agent, Runtime, tool
 from lictor.errors import NewerSchema, OlderSchema, StoreError
 from lictor.journal import open_store, sqlite_file
+from lictor.journal.sqlite import SqliteStore
 from lictor.models import ScriptedModel, call, say
-from lictor.runtime import RUNS, RunRow
+from lictor.runtime import RUNS, SIGNALS, RunRow, Signal
 
 NOBODY = 65534
 
@@ -247,3 +249,50 @@ async def test_a_failing_store_does_not_end_the_runtime(impatient, url, path):
             trouble.close()
             other = Agent("other", model=ScriptedModel([say("Hello.")]))
             assert (await (await runtime.start(other, "hi")).result()).answer == "Hello."
+
+
+class FullForAMoment(SqliteStore):
+    """A store whose first barrier fails; the disk has room again right after."""
+
+    failed = False
+
+    async def barrier(self, root):
+        """Fail once."""
+        if not self.failed:
+            self.failed = True
+            raise StoreError("the disk is full")
+        await super().barrier(root)
+
+
+async def test_a_fault_that_is_over_before_the_stint_settles_ends_no_run(url):
+    """The run is left as it is stored, not recorded as failed; `resume` in the same Runtime finishes it."""
+    work = Disturbed()
+    with closing(FullForAMoment(url)) as store:
+        async with asyncio.timeout(20), Runtime(store, definitions={"clerk": work.agent}) as runtime:
+            run = await runtime.start(work.agent, "go")
+            with pytest.raises(StoreError, match="disk is full"):
+                await run.result()
+            assert (run.status, work.effects) == ("running", [])
+            result = await (await runtime.resume(run.id)).result()
+            for request in result.requests:  # the intent was written all the same: a person is asked, as after a crash
+                assert (request.kind, work.effects) == ("unknown_effect", [])
+                await runtime.docket.decide(request.id, "retry", by="human:ana")
+                result = await run.result()
+            assert (result.status, result.answer, work.effects) == ("completed", "Sent.", ["sent"])
+            assert "cause" not in [entry.kind for entry in store.entries(run.id)]
+            check(store, run.id)
+
+
+async def test_a_wake_up_that_comes_after_the_end_leaves_nothing_behind(url):
+    """A stop that another process asks for in the very moment a run ends is dropped by whoever looks next."""
+    agent = Agent("clerk", model=ScriptedModel([say("Hello.")]))
+    async with Runtime(url) as runtime:
+        run = await runtime.start(agent, "go")
+        await run.result()
+    with closing(open_store(url)) as store:
+        store.table(SIGNALS)["s"] = Signal(id="s", root_run=run.id, cause={"status": "cancelled"})
+        store.wake(run.id)
+        assert store.woken("nobody", time.time()) == [run.id]
+        async with Runtime(url, definitions={"clerk": agent}) as runtime:
+            assert (await (await runtime.run(run.id)).result()).status == "completed"
+        assert (store.woken("nobody", time.time()), store.table(SIGNALS).values()) == ([], [])

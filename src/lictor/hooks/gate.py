@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -12,7 +10,8 @@ from lictor.hooks.approval import seam_to
 from lictor.hooks.asking import Raised, ask, awaited, pending, verdict_of
 from lictor.hooks.compose import Composition, Consult, Fold, Outcome, Ruling, compose, merge
 from lictor.hooks.context import Context, read_context, transformed
-from lictor.hooks.emission import NO_LABELS, Emission, conclude, denies_of, refusal, undelivered
+from lictor.hooks.delivery import Delivery
+from lictor.hooks.emission import NO_LABELS, Emission, conclude, denies_of, refusal
 from lictor.hooks.identity import JCS, IdentityProvider, identifier
 from lictor.hooks.interceptor import Bound
 from lictor.hooks.options import MODES, choice, composition_of, function, resolve_of, seconds
@@ -21,7 +20,6 @@ from lictor.hooks.plan import Plan, plan_points
 from lictor.hooks.points import CONTEXT_INVALID, INTERCEPTOR_FAILED, NO_INTERCEPTOR, POINTS
 from lictor.hooks.record import fold_record, public_path, rejection, traced
 from lictor.hooks.verdict import ALLOW, Decision, Verdict, host_error, read_verdict
-from lictor.hooks.waiting import settled
 from lictor.values import FrozenDict
 
 __all__ = ["Gate"]
@@ -75,9 +73,9 @@ class Gate:
         choice("mode", mode, MODES)
         function("redactor", redactor)
         function("sink", sink)
-        limits = {"timeout": timeout, "resolver_timeout": resolver_timeout, "sink_timeout": sink_timeout}
-        for name, limit in limits.items():
-            seconds(name, limit)
+        seconds("timeout", timeout)
+        seconds("resolver_timeout", resolver_timeout)
+        seconds("sink_timeout", sink_timeout)
         self._mode = mode
         self._composition = composition_of(composition)
         self._provider, self._identify = identifier(identity, compat)
@@ -87,10 +85,8 @@ class Gate:
         self._timeout = timeout
         self._folds = mode == "enforce" and self._composition.sequential
         self._sink = sink
-        self._sink_required = sink_required
-        self._sink_timeout = sink_timeout
+        self._delivery = Delivery(sink, sink_required, sink_timeout)
         self._last: dict[str, int] = {}
-        self._lost = [0]  # a list, so that gates made by `resolving` count in the same place
         self._entries: list[tuple[Bound, int]] = []
         self._plans: dict[str, Plan] = {}
         self._arrange(placed("", interceptors))
@@ -98,7 +94,7 @@ class Gate:
     @property
     def lost_records(self) -> int:
         """How many records the sink did not take."""
-        return self._lost[0]
+        return self._delivery.lost
 
     # -- registration ---------------------------------------------------------------------------
 
@@ -129,10 +125,7 @@ class Gate:
         self._entries = entries
 
     def resolving(self, resolver: Any) -> Gate:
-        """Return this gate with another resolver, for one emission; everything else is shared.
-
-        `resolver` is a callable or an object with `resolve`.
-        """
+        """Return this gate with another resolver (callable, or with `resolve`); everything else is shared."""
         twin = object.__new__(Gate)
         twin.__dict__.update(self.__dict__)
         twin._seam = seam_to(resolve_of(resolver), self._redactor, self._identify, self._resolver_timeout)
@@ -190,7 +183,7 @@ class Gate:
         emission: Emission = _as_tuple(
             Emission, (ALLOW, known["target"], record, True, known, (), None, NO_LABELS, False)
         )
-        return emission if self._sink is None else await self._deliver(emission)
+        return emission if self._sink is None else await self._delivery.of(emission)
 
     async def refuse(self, context: Context, reason: str) -> Emission:
         """Record the host's own deny, a reserved reason: nobody is asked, and in no mode does it go on (§11, §12.1)."""
@@ -199,7 +192,7 @@ class Gate:
         except ValueDomainError as error:
             return await self._reject(context, error)
         plan = self._plans[context["interception_point"]]
-        return await self._deliver(refusal(plan, reason, self._mode, identity, context))
+        return await self._delivery.of(refusal(plan, reason, self._mode, identity, context))
 
     async def record_host_failure(
         self,
@@ -224,7 +217,7 @@ class Gate:
         envelope = {"session": {"id": session_id}, "sequence": sequence, "timestamp": timestamp}
         verdict = host_error(CONTEXT_INVALID, _public(message) if isinstance(message, ValueDomainError) else message)
         record = rejection(self._plans[point].record, envelope, verdict)
-        return await self._deliver(Emission(verdict, None, record, False, None))
+        return await self._delivery.of(Emission(verdict, None, record, False, None))
 
     async def _reject(self, value: object, error: ValueDomainError) -> Emission:
         """§6.3: an invalid context is denied before anybody sees it."""
@@ -233,7 +226,7 @@ class Gate:
         plan = self._plans[point if isinstance(point, str) and point in POINTS else POINTS[0]]
         verdict = host_error(CONTEXT_INVALID, _public(error))
         record = rejection(plan.record, envelope, verdict)
-        return await self._deliver(Emission(verdict, None, record, self._mode != "enforce", None))
+        return await self._delivery.of(Emission(verdict, None, record, self._mode != "enforce", None))
 
     def _decide(
         self, plan: Plan, context: Context, identity: str | None, index: int, answer: Any
@@ -266,7 +259,7 @@ class Gate:
         emission: Emission = _as_tuple(
             Emission, (verdict, folded["target"], record, True, folded, (), None, NO_LABELS, False)
         )
-        return emission if self._sink is None else await self._deliver(emission)
+        return emission if self._sink is None else await self._delivery.of(emission)
 
     # -- judging, off the fast path -------------------------------------------------------------
 
@@ -284,7 +277,7 @@ class Gate:
             # A cancellation, or SystemExit and the like: a record without a gap, then go on (§6.3).
             verdict = host_error(INTERCEPTOR_FAILED, type(error).__name__)
             outcome = Outcome(verdict, None, {}, True, None, context, None)
-            stopped = await self._deliver(conclude(plan, outcome, mode, (identity, identity), context))
+            stopped = await self._delivery.of(conclude(plan, outcome, mode, (identity, identity), context))
             error.emission = stopped  # type: ignore[attr-defined] # for a host that keeps records itself
             raise
         enforced = None if outcome.unbound and mode == "enforce" else identity
@@ -296,7 +289,7 @@ class Gate:
                 verdict, enforced = host_error(CONTEXT_INVALID, error.problem), None
                 outcome = outcome._replace(verdict=verdict, decided_by=None)
         emission = conclude(plan, outcome, mode, (identity, enforced), context)
-        return emission if self._sink is None else await self._deliver(emission)
+        return emission if self._sink is None else await self._delivery.of(emission)
 
     async def _evaluate(self, plan: Plan, context: Context, given: dict[int, Any]) -> tuple[Outcome, str]:
         """§8 for policies; what is always enforced is folded after them, and binds."""
@@ -334,26 +327,6 @@ class Gate:
         if self._seam is None:
             return None
         return await self._seam.consult(step.verdict, step.context, denies_of(plan, step.returned))
-
-    # -- delivery -------------------------------------------------------------------------------
-
-    async def _deliver(self, emission: Emission) -> Emission:
-        """Hand the record to the sink; an undelivered one is counted, and blocks if it is required."""
-        if self._sink is None:
-            return emission
-        try:
-            pending = self._sink(emission.record)
-            if pending is not None and inspect.isawaitable(pending):
-                async with asyncio.timeout(self._sink_timeout):
-                    await settled(pending)
-        except asyncio.CancelledError:
-            self._lost[0] += 1
-            raise
-        except Exception as error:  # noqa: BLE001 - a sink must not take the emission down (§10.3)
-            self._lost[0] += 1
-            if self._sink_required:
-                return undelivered(emission, error)
-        return emission
 
 
 def _public(error: ValueDomainError) -> str:

@@ -29,7 +29,7 @@ ADVICE = {
 
 
 def path_of(url: str) -> Path:
-    """The file that a URL names. Raises StoreError."""
+    """The file that a URL names. Raises DefinitionError."""
     if not url.startswith("sqlite:///") or len(url) == len("sqlite:///"):
         raise DefinitionError(f"{url!r}: write sqlite:///file.db, or sqlite:////absolute/path.db")
     return Path(url.removeprefix("sqlite:///"))

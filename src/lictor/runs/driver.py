@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from lictor.errors import SimulatedCrash
+from lictor.errors import SimulatedCrash, StoreError
 from lictor.runs.flights import Flights
 from lictor.runs.live import LiveRun
 from lictor.runs.machine import Driven
@@ -21,7 +21,8 @@ async def drive(run: Driven) -> None:
 
     Returns when the run is finished or when everything that is left waits for somebody. The
     caller's cancellation ends the run as `cancelled` (recorded, shutdown emitted) and is raised
-    again afterwards; a fault in a handler ends it as `failed`.
+    again afterwards; a fault in a handler ends it as `failed`. A fault of a durable store is raised:
+    the run stays as it is stored, and its next driver goes on from there.
     """
     live = run.live
     held: set[str] = set()
@@ -89,9 +90,15 @@ def _absorbed(
 
 
 def _fail(live: LiveRun[Any], exc: Exception) -> None:
-    """Record a fault as the cause; a fault while ending for that very fault is raised instead."""
+    """Record a fault as the cause; a fault while ending for that very fault is raised instead.
+
+    So is a fault of a store that outlives us: a disk that is full for a moment is no end of a run.
+    """
     while isinstance(exc, ExceptionGroup) and exc.exceptions:
         exc = exc.exceptions[0]
+    if isinstance(exc, StoreError) and live.store.durable:
+        live.crash()
+        raise exc
     if live.failing:
         raise exc
     live.failing = True

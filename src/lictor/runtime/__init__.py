@@ -5,7 +5,7 @@ from __future__ import annotations
 from lictor.runtime.commands import Commands
 from lictor.runtime.conversations import Conversation
 from lictor.runtime.handle import Run
-from lictor.runtime.row import RUNS, RunRow
+from lictor.runtime.row import RUNS, SIGNALS, RunRow, Signal
 from lictor.runtime.runtime import Runtime
 
-__all__ = ["RUNS", "Commands", "Conversation", "Run", "RunRow", "Runtime"]
+__all__ = ["RUNS", "SIGNALS", "Commands", "Conversation", "Run", "RunRow", "Runtime", "Signal"]

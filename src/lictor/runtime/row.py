@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lictor.errors import NotSerializable
+from lictor.errors import DefinitionError, NotSerializable
 from lictor.journal import Table
 from lictor.runs import User
 
-__all__ = ["RUNS", "SIGNALS", "RunRow", "Signal", "check_json"]
+__all__ = ["RUNS", "SIGNALS", "RunRow", "Signal", "check_json", "checked"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,7 @@ class RunRow:
 class Signal:
     """A stop or cancel of a run that another process drives; that one carries it out."""
 
+    id: str
     root_run: str
     cause: Mapping[str, Any]
 
@@ -62,6 +63,16 @@ RUNS: Table[RunRow] = Table(
     },
 )
 SIGNALS: Table[Signal] = Table(name="signal", kind=Signal, columns={"root_run": lambda row: row.root_run})
+
+
+def checked(row: RunRow) -> RunRow:
+    """The row of a run that is about to start. Raises DefinitionError, NotSerializable for what cannot be kept."""
+    if row.history not in ("run", "call"):
+        raise DefinitionError(f"history={row.history!r}: use 'run' (store after output) or 'call' (after each call)")
+    check_json(row.task, "task")
+    check_json(dict(row.user.attributes) if isinstance(row.user, User) else row.user, "user")
+    check_json(dict(row.context) if row.context is not None else None, "context")
+    return row
 
 
 def check_json(value: Any, path: str) -> None:

@@ -19,7 +19,7 @@ from lictor.runtime.commands import Commands
 from lictor.runtime.conversations import Conversation, Conversations
 from lictor.runtime.definitions import Definitions
 from lictor.runtime.handle import Run
-from lictor.runtime.row import RUNS, RunRow, check_json
+from lictor.runtime.row import RUNS, RunRow, checked
 from lictor.runtime.stints import Stints
 from lictor.values import Clock, new_id
 
@@ -133,28 +133,24 @@ class Runtime:
             self._stints.look()
             return Run(self, known[0].run_id)
         split_limits(agent, limits)
-        if history not in ("run", "call"):
-            raise DefinitionError(f"history={history!r}: use 'run' (store after output) or 'call' (after each call)")
-        check_json(task, "task")
-        check_json(dict(user.attributes) if isinstance(user, User) else user, "user")
-        check_json(dict(context) if context is not None else None, "context")
         run_id = new_id()
-        history_of = await self._take_conversation(conversation, run_id, on_busy)
-        row = RunRow(
-            run_id=run_id,
-            definition=agent.name,
-            task=task,
-            created=self.clock.now(),
-            key=key,
-            user=user,
-            conversation=conversation,
-            context=context,
-            history=history,
-            limits=limits,
-            approval_deadline=approval_deadline,
-            source=source,
-            **history_of,
+        row = checked(
+            RunRow(
+                run_id=run_id,
+                definition=agent.name,
+                task=task,
+                created=self.clock.now(),
+                key=key,
+                user=user,
+                conversation=conversation,
+                context=context,
+                history=history,
+                limits=limits,
+                approval_deadline=approval_deadline,
+                source=source,
+            )
         )
+        row = replace(row, **await self._take_conversation(conversation, run_id, on_busy))
         self._definitions.give(run_id, interceptors, deps, watchers)
         session = self._stints.session(row)
         faults.reach("submit.before")

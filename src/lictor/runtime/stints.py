@@ -88,18 +88,23 @@ class Stints:
             if self.store.append_outside(run_id, run_id, "cause", cause.json(), self.clock.now()):
                 self._rows[run_id] = replace(row, status="cancelling")
             else:
-                self._signals[new_id()] = Signal(root_run=run_id, cause=cause.json())
+                signal = Signal(id=new_id(), root_run=run_id, cause=cause.json())
+                self._signals[signal.id] = signal
             self.store.wake(run_id)
         self.engine.submit(run_id)
 
     async def _stint(self, run_id: str) -> None:
         """Drive a root from wake to park or end, then settle its row and its conversation."""
         row = self._rows[run_id]
-        if row.status in TERMINAL or row.definition not in self._definitions:
+        if row.status not in TERMINAL and row.definition not in self._definitions:
             return
         if not self.store.claim(run_id, self.owner, self.clock.now(), LEASE_SECONDS):
             return
         row = self._rows[run_id]  # whoever drove it before us may have written it since
+        if row.status in TERMINAL:  # a wake-up or a signal came too late: nothing of it stays
+            self._drop_signals(run_id)
+            self.store.release(run_id, self.owner)
+            return
         faults.reach("claim.before_first_step")
         session = self.session(row)
         self._take_signals(run_id, session)
@@ -161,17 +166,20 @@ class Stints:
             self._loop.call_soon_threadsafe(self._look_again)
 
     def _look_again(self) -> None:
-        """As `_look`, where nobody is told of an error: the next change or beat looks again."""
+        """As `look`, where nobody is told of an error: the next change or beat looks again."""
         with contextlib.suppress(StoreError):
             self.look()
 
     def _take_signals(self, run_id: str, session: Session) -> None:
         """Carry out what another process wants of a run that we drive."""
-        for key in list(self._signals) if self._signals.find(root_run=run_id) else ():
-            signal = self._signals.get(key)
-            if signal is not None and signal.root_run == run_id:
-                self._signals.remove(key)
-                session.live.interrupt(Cause.of(signal.cause))
+        for signal in self._drop_signals(run_id):
+            session.live.interrupt(Cause.of(signal.cause))
+
+    def _drop_signals(self, run_id: str) -> list[Signal]:
+        found = self._signals.find(root_run=run_id)
+        for signal in found:
+            self._signals.remove(signal.id)
+        return found
 
     async def _keep_leases(self) -> None:
         """Prolong our leases while we live; a run that was taken from us is dropped."""
