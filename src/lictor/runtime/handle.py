@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +53,7 @@ class Run:
             raise DefinitionError(f"result(wait={wait!r}): use 'park' or 'end'")
         return await self._runtime.wait(self.id, wait)
 
-    async def events(self, after: int = 0, follow: bool = False) -> AsyncIterator[Event]:
+    async def events(self, after: int = 0, follow: bool = False) -> AsyncGenerator[Event]:
         """Events behind the cursor `after`, of nested runs too.
 
         Ends when the run parks or ends; with `follow=True` it goes past parks, to the end.
@@ -70,5 +70,5 @@ class Run:
             waiter.cancel()
 
     async def _end(self, wait: str, ending: Ending) -> None:
-        await self._runtime.wait(self.id, wait)
+        await self._runtime.settled(self.id, wait, ending.stir)
         ending.set()

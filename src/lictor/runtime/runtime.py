@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal
@@ -227,6 +227,15 @@ class Runtime:
 
     async def wait(self, run_id: str, until: str) -> RunResult:
         """Wait for a park or the end; see `Run.result`."""
+        row = await self.settled(run_id, until)
+        session = self._stints.session(row)
+        requests = tuple(await self.docket.pending(run=run_id, limit=10_000))
+        refusals = tuple(await self.docket.refusals(run=run_id))
+        result = result_of(session, () if row.status in TERMINAL else requests, refusals)
+        return result if not row.lost_records else replace(result, lost_records=row.lost_records)
+
+    async def settled(self, run_id: str, until: str, news: Callable[[], None] | None = None) -> RunRow:
+        """Wait for a `park` or the `end` of a run, whoever drives it; `news` is called when something may have come."""
         while True:
             row = self.row(run_id)
             if self._stints.engine.crash is not None:
@@ -234,13 +243,10 @@ class Runtime:
             if run_id in self._stints.engine.failed:
                 raise self._stints.engine.failed[run_id]
             if row.status in TERMINAL or (until == "park" and self._parked(row)):
-                break
+                return row
             await self._stints.bells.wait(run_id)
-        session = self._stints.session(row)
-        requests = tuple(await self.docket.pending(run=run_id, limit=10_000))
-        refusals = tuple(await self.docket.refusals(run=run_id))
-        result = result_of(session, () if row.status in TERMINAL else requests, refusals)
-        return result if not row.lost_records else replace(result, lost_records=row.lost_records)
+            if news is not None:
+                news()
 
     def _parked(self, row: RunRow) -> bool:
         """Whether a run waits, and no driver, here or elsewhere, is about to go on with it."""
