@@ -44,6 +44,16 @@ class Run:
         """The conversation it belongs to."""
         return self._runtime.row(self.id).conversation
 
+    @property
+    def resumable_here_only(self) -> tuple[str, ...]:
+        """What of it has no import path (`module:qualname`): another process may hold something else under that name.
+
+        Lambdas, closures and what is defined in `__main__`; empty over a store in memory. Also in the
+        payload of `run_started`.
+        """
+        first = self._runtime.store.entries(self.id)[0]
+        return tuple(first.payload.get("resumable_here_only", ()))
+
     async def result(self, wait: str = "park") -> RunResult:
         """The outcome; with `wait="park"` (default) also when the run parks, as `suspended`.
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from lictor import faults
-from lictor.agent import Agent, AgentTrace, result_of, split_limits, trace_of
+from lictor.agent import Agent, AgentTrace, here_only, result_of, split_limits, trace_of
 from lictor.docket import Docket, Request
 from lictor.errors import DefinitionError, NotResumable, PolicyChanged
 from lictor.hooks import Governance
@@ -159,11 +159,15 @@ class Runtime:
         row = replace(row, **await self._take_conversation(conversation, run_id, on_busy))
         self._definitions.give(run_id, interceptors, deps, watchers)
         session = self._stints.session(row)
+        started: dict[str, Any] = {"agent": agent.name, "path": [[agent.name, run_id, None]]}
+        lost = here_only(agent, session.plan.order) if self.store.durable else ()
+        if lost:
+            started["resumable_here_only"] = list(lost)
         faults.reach("submit.before")
         with self.store.transaction():
             known = self._rows.find(start_key=key) if key is not None else ()
             if not known:
-                session.live.record("run_started", {"agent": agent.name, "path": [[agent.name, run_id, None]]})
+                session.live.record("run_started", started)
                 self._rows[run_id] = replace(row, policy=session.plan.policy)
         if known:  # another process started it since we looked
             self._stints.take_up(known[0].run_id)
