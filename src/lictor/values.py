@@ -464,7 +464,7 @@ class Clock:
     """Where time comes from: the system's here, a virtual one in tests. Everything takes a Clock."""
 
     def __init__(self) -> None:
-        self._second = (-1, "")  # the last formatted second; one tuple, so threads see a whole pair
+        self._last = (-1, "")  # the last millisecond, and as a text; one tuple, so threads see a whole pair
         self.stamped = 0.0
         """When `timestamp` was asked last, in seconds since the epoch."""
 
@@ -476,12 +476,14 @@ class Clock:
         """Return now as RFC 3339 UTC with milliseconds (§4.1), e.g. `2026-06-19T14:03:11.123Z`."""
         now = self.stamped = time.time() if type(self) is Clock else self.now()  # one call on the hot path
         millis = int(now * 1000)
-        second = millis // 1000
-        known, text = self._second
-        if known != second:
-            text = time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(second))
-            self._second = (second, text)
-        return f"{text}{millis % 1000:03d}Z"
+        known, text = self._last
+        if known != millis:
+            second = millis // 1000
+            fresh = known // 1000 != second
+            start = time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(second)) if fresh else text[:20]
+            text = f"{start}{millis % 1000:03d}Z"
+            self._last = (millis, text)
+        return text
 
     def monotonic(self) -> float:
         """Return seconds of a clock that never goes back, for durations and deadlines."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any, Final, TypeAlias
 
-from orjson import Fragment
-
 from lictor.errors import PathError, ValueDomainError
 from lictor.hooks.path import parse_path, replace_at
 from lictor.hooks.points import (
     CONTEXT_INVALID,
     FIELDS,
+    SPEC,
     TARGETS,
     TRANSFORM_INVALID,
     TRANSFORM_TARGET_FORBIDDEN,
@@ -36,21 +35,20 @@ _REASONS: Final = ("completed", "error", "cancelled")
 class Head:
     """What the contexts of one session share: the canonical bytes of their fixed parts (§10.2).
 
-    `prefix` is where identity keeps how far it has hashed the session's messages.
+    `agent` is that member's value; `session` the members `session` and `spec`, which are always side
+    by side. `prefix` is where identity keeps how far it has hashed the session's messages.
     """
 
     __slots__ = ("agent", "prefix", "session")
 
-    def __init__(self, agent: bytes, session: bytes) -> None:
-        self.agent = Fragment(agent)
-        self.session = Fragment(session)
+    def __init__(self, agent: bytes, session: bytes, spec: bytes = SPEC.encode()) -> None:
+        self.agent = agent
+        self.session = b'"session":%b,"spec":"%b"' % (session, spec)
         self.prefix: Any = None
 
     def sibling(self, session: bytes) -> Head:
         """Return the head of another session of the same agent."""
-        head = object.__new__(Head)
-        head.agent, head.session, head.prefix = self.agent, Fragment(session), None
-        return head
+        return Head(self.agent, session)
 
 
 class Context(FrozenDict):
@@ -98,7 +96,7 @@ def read_context(value: object, *, aliased: bool = True) -> Context:
         if canonical_json(held) != canonical_json(target):
             raise ValueDomainError("$.target", f"differs from {'.'.join(place)}, whose value it must be")
         fields = FrozenDict({**fields, "target": held})
-    return make_context(fields, make_head(fields["agent"], fields["session"]))
+    return make_context(fields, make_head(fields["agent"], fields["session"], fields["spec"]))
 
 
 def make_context(fields: dict[str, Any], head: Head) -> Context:
@@ -110,11 +108,10 @@ def make_context(fields: dict[str, Any], head: Head) -> Context:
     return context
 
 
-def make_head(agent: FrozenDict, session: FrozenDict) -> Head:
-    """Return the projections of `agent` and `session` (§10.2)."""
-    return Head(
-        canonical_json({"id": agent["id"], "framework": agent["framework"]}), canonical_json({"id": session["id"]})
-    )
+def make_head(agent: FrozenDict, session: FrozenDict, spec: str = SPEC) -> Head:
+    """Return the projections of `agent` and `session`, and `spec` (§10.2)."""
+    who = {"id": agent["id"], "framework": agent["framework"]}
+    return Head(canonical_json(who), canonical_json({"id": session["id"]}), spec.encode())
 
 
 def plain_copy(context: Context) -> dict[str, Any]:
