@@ -338,17 +338,6 @@ def canonical_json(value: Any, *, compat: str | None = None) -> bytes:
         raise ValueDomainError("$", "a string holds a lone surrogate") from None
 
 
-def _joined(node: FrozenList) -> bytes:
-    """The bytes of a list of objects, which each keep their own: a history that grew is not written again."""
-    pieces = [
-        item._canon or canonical_bytes(item) if type(item) is FrozenDict else _exact(item, ecmascript_number)
-        for item in node
-    ]
-    data = b"[" + b",".join(pieces) + b"]"
-    node._canon = data
-    return data
-
-
 def canonical_bytes(node: FrozenDict | FrozenList) -> bytes:
     """Return the RFC 8785 bytes of a frozen container, kept on the container.
 
@@ -357,7 +346,13 @@ def canonical_bytes(node: FrozenDict | FrozenList) -> bytes:
     if node._canon is not None:
         return node._canon
     if node._plain and type(node) is FrozenList and node and type(node[0]) is FrozenDict and not node[_FEW:]:
-        return _joined(node)
+        # Each of the objects keeps its own bytes: a history that grew is not written again.
+        pieces = [
+            item._canon or canonical_bytes(item) if type(item) is FrozenDict else _exact(item, ecmascript_number)
+            for item in node
+        ]
+        node._canon = data = b"[" + b",".join(pieces) + b"]"
+        return data
     if node._plain:
         # orjson sorts keys by code point, RFC 8785 by UTF-16 unit: the same order for ASCII keys.
         # Without floats the rest is the same too, which the tests hold against `rfc8785`.

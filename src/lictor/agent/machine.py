@@ -219,10 +219,10 @@ def _model_finished(state: AgentState, payload: Mapping[str, Any]) -> AgentState
         changes.update(reasks=state.reasks + 1, feedback=tuple(payload["feedback"]))
         return state.but(**changes)
     if outcome == "answer":
-        message = payload.get("message")
         changes["source"] = model
-        if message is None:  # while it may get lost, what led to it is kept
+        if "message" not in payload:  # while it may get lost, what led to it is kept
             return state.but(pending=(None,), **changes)
+        message = payload["message"]
         messages = (*state.messages, message)
         return state.but(pending=(message["content"],), messages=messages, reasks=0, feedback=(), **changes)
     changes["reasks"], changes["feedback"] = 0, ()

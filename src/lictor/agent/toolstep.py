@@ -229,7 +229,8 @@ async def _run(session: Session, call: CallState, tool: Any) -> bool:
     faults.reach("effect.before")
     started = session.monotonic()
     is_error = True
-    stopped: asyncio.CancelledError | RunAborted | None = None
+    stopped: asyncio.CancelledError | None = None
+    aborted: Cause | None = None
     value: Any
     try:
         if tool.agent is None:
@@ -247,14 +248,13 @@ async def _run(session: Session, call: CallState, tool: Any) -> bool:
         stopped = None if _own() else exc
         value = _cancelled(session, stopped)
     except Exception as exc:  # noqa: BLE001 - a tool is foreign code; whatever it raises is its result
-        stopped = exc if isinstance(exc, RunAborted) else None
+        aborted = Cause("failed", error=str(exc)) if isinstance(exc, RunAborted) else None
         value = _failure(exc, tool)
     faults.reach("effect.after")
     elapsed = (session.monotonic() - started) * 1000
-    closed = "cancelled" if isinstance(stopped, asyncio.CancelledError) else None
-    aborted = Cause("failed", error=str(stopped)) if isinstance(stopped, RunAborted) else None
+    closed = None if stopped is None else "cancelled"
     done = await _finish(session, call, value, is_error, elapsed, closed, aborted)
-    if isinstance(stopped, asyncio.CancelledError):
+    if stopped is not None:
         raise stopped
     return done
 

@@ -27,7 +27,6 @@ _SPEC: Final = re.compile(r"agent-hooks/[0-9]+\.[0-9]+")
 _FRAMEWORK: Final = re.compile(r"[a-z0-9_-]+")
 _NAMESPACE: Final = re.compile(r"[a-z][a-z0-9_]*")
 _TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
-_RESPONSE: Final = frozenset({"content", "tool_calls", "finish_reason"})
 _ROLES: Final = ("user", "system", "external")
 _REASONS: Final = ("completed", "error", "cancelled")
 
@@ -45,10 +44,6 @@ class Head:
         self.agent = agent
         self.session = b'"session":%b,"spec":"%b"' % (session, spec)
         self.prefix: Any = None
-
-    def sibling(self, session: bytes) -> Head:
-        """Return the head of another session of the same agent."""
-        return Head(self.agent, session)
 
 
 class Context(FrozenDict):
@@ -223,7 +218,7 @@ def _check_model(value: dict[str, Any]) -> None:
 
 def check_messages(value: object) -> None:
     """Raise unless `value` is an array of `{role, content, …}` (§4.2)."""
-    if type(value) is not list and not isinstance(value, list):
+    if type(value) is not FrozenList and type(value) is not list and not isinstance(value, list):
         raise ValueDomainError("$.messages", "must be an array")
     for message in value:
         known = type(message) is FrozenDict or isinstance(message, dict)
@@ -246,7 +241,7 @@ def check_response(value: dict[str, Any]) -> bool:
             raise ValueDomainError("$.response.tool_calls[]", "must be an object with a `name`")
         if "args" not in call or type(call["args"]) is not FrozenDict:
             raise ValueDomainError("$.response.tool_calls[].args", "must be an object")
-    return not value.keys() - _RESPONSE
+    return not [*value][3:]
 
 
 def _check_tool_call(value: dict[str, Any]) -> None:

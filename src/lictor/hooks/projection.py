@@ -26,10 +26,10 @@ def preimage(context: Context, compat: str | None = None) -> bytes:
     value = context["target"]
     kind = type(value)
     try:
-        if compat is None and (kind is FrozenDict or kind is FrozenList):
+        if compat is None and (kind is FrozenDict or kind is FrozenList):  # `_piece`, spelt out
             target = value._canon or canonical_bytes(value)
         else:
-            target = canonical_json(value, compat=compat)
+            target = _piece(value, compat)
         data = _LAYOUTS[context["interception_point"]](context, target, compat)
     except orjson.JSONEncodeError:
         raise _surrogate() from None
@@ -91,6 +91,8 @@ def call_pieces(context: Context) -> CallPieces:
 
 def _piece(value: Any, compat: str | None) -> bytes:
     kind = type(value)
+    if kind is str:
+        return _dumps(value)
     if compat is None and (kind is FrozenDict or kind is FrozenList):
         return value._canon or canonical_bytes(value)
     return canonical_json(value, compat=compat)
