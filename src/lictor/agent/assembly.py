@@ -101,8 +101,8 @@ def _models(agent: Agent, options: Options) -> tuple[ChatModel, ...]:
 
 
 def _about(options: Options, path: tuple[Step, ...]) -> dict[str, Any]:
-    """`extensions.lictor` of every context of the run."""
-    about: dict[str, Any] = {"root": path[0].run_id, "parent": None, "path": [path[0].name]}
+    """`extensions.lictor` of every context of the run; `purpose` is what its model requests are for."""
+    about: dict[str, Any] = {"root": path[0].run_id, "parent": None, "path": [path[0].name], "purpose": "agent"}
     if path[0] is not path[-1]:
         about.update(parent=path[-2].run_id, path=[step.name for step in path])
     if options.conversation is not None:
