@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lictor.agent.approvals import Approver
-from lictor.agent.definition import Agent
 from lictor.agent.handlers import STEPS
 from lictor.agent.history import Window
 from lictor.agent.incremental import Incremental, Stream
@@ -19,6 +18,9 @@ from lictor.journal import Store
 from lictor.models import ChatModel
 from lictor.runs import Ledger, LiveRun, Step, Usage, User
 from lictor.values import Clock
+
+if TYPE_CHECKING:
+    from lictor.agent.definition import Agent
 
 __all__ = ["assemble"]
 
