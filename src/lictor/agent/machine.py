@@ -134,7 +134,19 @@ class AgentMachine:
         state = FOLD[event.kind](state, payload)
         if "ends" in payload:  # a verdict and what it does to the run are one entry, so that no crash parts them
             state = _cause(state, payload["ends"])
-        return state, due(state)
+        if state.finished:
+            return state, NOTHING
+        if state.calls:
+            return state, due_calls(state.calls, state.cause)
+        if state.cause is not None or state.answered:
+            return state, SHUTDOWN
+        if state.phase == "loop":
+            kind = "model" if state.pending is None else "output"
+            due: tuple[Command, ...] = (_tuple(Command, (f"{kind}:{state.step}", kind, None)),)
+        else:
+            due = INPUT if state.phase == "input" else STARTUP
+        wait = state.waits.get(due[0].key) if state.waits else None
+        return state, due if wait is None or wait.verb is not None else NOTHING
 
     def finished(self, state: AgentState) -> bool:
         """Whether the outcome is recorded."""
@@ -147,30 +159,6 @@ class AgentMachine:
             if call.status in (WAITING, HELD) and call.request is not None:
                 found[f"call:{call.id}"] = call.request
         return found
-
-
-def due(state: AgentState) -> tuple[Command, ...]:
-    """Everything to be done in `state`."""
-    if state.finished:
-        return NOTHING
-    if state.calls:
-        return due_calls(state.calls, state.cause)
-    if state.cause is not None or state.answered:
-        return SHUTDOWN
-    if state.phase in ("new", "again"):
-        return NOTHING if state.waits and _waits(state, "startup") else STARTUP
-    if state.phase == "input":
-        return NOTHING if state.waits and _waits(state, "input") else INPUT
-    kind = "model" if state.pending is None else "output"
-    key = f"{kind}:{state.step}"
-    if state.waits and _waits(state, key):
-        return NOTHING
-    return (_tuple(Command, (key, kind, None)),)
-
-
-def _waits(state: AgentState, key: str) -> bool:
-    wait = state.waits.get(key) if state.waits else None
-    return wait is not None and wait.verb is None
 
 
 def _started(state: AgentState, payload: Mapping[str, Any]) -> AgentState:

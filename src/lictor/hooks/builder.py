@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 
 from lictor.errors import ValueDomainError
-from lictor.hooks.context import Context, Head, check_messages, check_name, check_response, make_head
+from lictor.hooks.context import REASONS, Context, Head, check_messages, check_name, check_response, make_head
 from lictor.hooks.points import SPEC
 from lictor.values import (
     MAX_DEPTH,
@@ -24,6 +24,7 @@ from lictor.values import (
 __all__ = ["ContextBuilder"]
 
 _TARGET_DEPTH: Final = MAX_DEPTH - 2  # a target sits at most two levels down (§12.3 counts the whole)
+_SUMMARIES: Final = {reason: frozen_texts(reason=reason) for reason in REASONS}
 
 
 class ContextBuilder:
@@ -234,9 +235,9 @@ class ContextBuilder:
         self, reason: str, *, extensions: Mapping[str, Any] | None = None, turn: int | None = None
     ) -> Context:
         """Build `agent_shutdown`; `reason` is `completed`, `error` or `cancelled`."""
-        if reason not in ("completed", "error", "cancelled"):
+        if reason not in REASONS:
             raise ValueDomainError("$.summary.reason", "must be completed, error or cancelled")
-        summary = frozen_texts(reason=reason)
+        summary = _SUMMARIES[reason]
         return self._context("agent_shutdown", {"summary": summary}, summary, extensions, turn)
 
     def _context(

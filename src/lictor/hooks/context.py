@@ -28,7 +28,7 @@ _FRAMEWORK: Final = re.compile(r"[a-z0-9_-]+")
 _NAMESPACE: Final = re.compile(r"[a-z][a-z0-9_]*")
 _TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _ROLES: Final = ("user", "system", "external")
-_REASONS: Final = ("completed", "error", "cancelled")
+REASONS: Final = ("completed", "error", "cancelled")
 
 
 class Head:
@@ -263,8 +263,8 @@ def _check_output(value: dict[str, Any]) -> None:
 
 
 def _check_summary(value: dict[str, Any]) -> None:
-    if value["reason"] not in _REASONS:
-        raise ValueDomainError("$.summary.reason", f"must be one of {', '.join(_REASONS)}")
+    if value["reason"] not in REASONS:
+        raise ValueDomainError("$.summary.reason", f"must be one of {', '.join(REASONS)}")
 
 
 _CHECKS: Final = {

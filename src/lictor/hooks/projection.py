@@ -166,7 +166,7 @@ def _pre_tool_call(context: Context, target: bytes, compat: str | None) -> bytes
     args = call["args"]
     return (
         b'{"agent":%b,"interception_point":"pre_tool_call","sequence":%d,%b,'
-        b'"target":%b,"timestamp":%b,"tool_call":{"args":%b,"id":%b,"name":%b}}'
+        b'"target":%b,"timestamp":%b,"tool_call":{"args":%b,%b}}'
     ) % (
         context._head.agent,
         context["sequence"],
@@ -174,8 +174,7 @@ def _pre_tool_call(context: Context, target: bytes, compat: str | None) -> bytes
         target,
         _dumps(context["timestamp"]),
         target if args is context["target"] else _piece(args, compat),
-        _dumps(call["id"]),
-        _dumps(call["name"]),
+        _dumps({"id": call["id"], "name": call["name"]})[1:-1],
     )
 
 
@@ -185,7 +184,7 @@ def _post_tool_call(context: Context, target: bytes, compat: str | None) -> byte
     value = result["value"]
     return (
         b'{"agent":%b,"interception_point":"post_tool_call","sequence":%d,%b,'
-        b'"target":%b,"timestamp":%b,"tool_call":{"args":%b,"id":%b,"name":%b},'
+        b'"target":%b,"timestamp":%b,"tool_call":{"args":%b,%b},'
         b'"tool_result":{"is_error":%b,"value":%b}}'
     ) % (
         context._head.agent,
@@ -194,8 +193,7 @@ def _post_tool_call(context: Context, target: bytes, compat: str | None) -> byte
         target,
         _dumps(context["timestamp"]),
         _piece(call["args"], compat),
-        _dumps(call["id"]),
-        _dumps(call["name"]),
+        _dumps({"id": call["id"], "name": call["name"]})[1:-1],
         b"true" if result["is_error"] else b"false",
         target if value is context["target"] else _piece(value, compat),
     )
