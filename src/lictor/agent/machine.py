@@ -6,6 +6,7 @@ refolds a log after a crash goes on exactly where the old one stood.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -32,7 +33,7 @@ from lictor.journal import Entry
 from lictor.runs import Cause, Command
 from lictor.values import frozen_texts
 
-__all__ = ["AgentMachine", "AgentState", "Wait", "tally"]
+__all__ = ["AgentMachine", "AgentState", "Wait", "taken", "tally"]
 
 STARTUP = (Command("startup", "startup"),)
 INPUT = (Command("input", "input"),)
@@ -55,10 +56,10 @@ class AgentState(NamedTuple):
 
     `messages` is the transcript without instructions; `calls` the open batch, in call order;
     `step` the model calls made; `numbered` and `ids` the tool calls so far; `positions` the responses
-    taken from each model, failed ones included; `feedback` what only the next request shows;
-    `released` step and text of an answer that is shown while it comes and not taken yet; `pending`
-    the final text before its verdict (`None` inside when only the process that asked holds it),
-    `source` the model it is from.
+    taken from each model, failed ones included (by runs below as `AGENT>MODEL`); `feedback` what only
+    the next request shows; `released` step and text of an answer that is shown while it comes and not
+    taken yet; `pending` the final text before its verdict (`None` inside when only the process that
+    asked holds it), `source` the model it is from.
     """
 
     phase: str = "new"
@@ -352,7 +353,11 @@ def _tool_started(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
 
 def _tool_finished(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
     call = state.unanswered(payload["call"])
-    return state if call is None else _with_call(state, call.but(status=DONE, content=payload["content"], request=None))
+    if call is None:
+        return state
+    if "positions" in payload:
+        state = state.but(positions=dict(Counter(state.positions) + Counter(payload["positions"])))
+    return _with_call(state, call.but(status=DONE, content=payload["content"], request=None))
 
 
 def _policy_changed(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
@@ -394,6 +399,18 @@ def _with_calls(state: AgentState, calls: tuple[CallState, ...]) -> AgentState:
     if [call for call in calls if call.remark]:
         results += tuple([frozen_texts(role="user", content=call.remark) for call in calls if call.remark])
     return state.but(calls=(), messages=state.messages + results)
+
+
+def taken(entries: Sequence[Entry]) -> dict[str, int]:
+    """The responses that a run and those below it took from each model, as the run above counts them."""
+    start = entries[0].payload
+    machine = AgentMachine(positions=start.get("positions"))
+    before = state = machine.begin()
+    for entry in entries:
+        if entry.kind in machine.kinds:
+            state, _ = machine.advance(state, entry)
+    counts = Counter(state.positions) - Counter(before.positions)
+    return {f"{start['agent']}>{model}": count for model, count in counts.items()}
 
 
 def _count(counts: Mapping[str, int], key: str) -> Mapping[str, int]:

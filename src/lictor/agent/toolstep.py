@@ -10,6 +10,7 @@ from lictor import faults
 from lictor.agent.approvals import StepResolver
 from lictor.agent.calls import ALLOWED, ENDING, NEW, RUNNING, CallState, ended
 from lictor.agent.held import Held
+from lictor.agent.machine import taken
 from lictor.agent.points import changed, decider, is_host_error, terminates
 from lictor.agent.results import ErrorKind, cut, error_result, render, safe_value
 from lictor.agent.session import Session
@@ -338,6 +339,9 @@ async def _finish(
         is_error = True
         cause = _consequence(session, emission) or cause
     payload = {"call": call.id, "tool": call.name, "content": cut(render(final)), "is_error": is_error}
+    below = () if call.child is None else live.store.entries(call.child)
+    if below:
+        payload["positions"] = taken(below)
     if closed is not None:
         return session.record_end("call_closed", {**payload, "why": closed}, cause)
     if cause is not None:
