@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lictor.agent.approvals import Approver
-from lictor.agent.definition import Agent
 from lictor.agent.handlers import STEPS
 from lictor.agent.history import Window
 from lictor.agent.incremental import Incremental, Stream
@@ -19,6 +18,9 @@ from lictor.journal import Store
 from lictor.models import ChatModel
 from lictor.runs import Ledger, LiveRun, Step, Usage, User
 from lictor.values import Clock
+
+if TYPE_CHECKING:
+    from lictor.agent.definition import Agent
 
 __all__ = ["assemble"]
 
@@ -101,8 +103,8 @@ def _models(agent: Agent, options: Options) -> tuple[ChatModel, ...]:
 
 
 def _about(options: Options, path: tuple[Step, ...]) -> dict[str, Any]:
-    """`extensions.lictor` of every context of the run."""
-    about: dict[str, Any] = {"root": path[0].run_id, "parent": None, "path": [path[0].name]}
+    """`extensions.lictor` of every context of the run; `purpose` is what its model requests are for."""
+    about: dict[str, Any] = {"root": path[0].run_id, "parent": None, "path": [path[0].name], "purpose": "agent"}
     if path[0] is not path[-1]:
         about.update(parent=path[-2].run_id, path=[step.name for step in path])
     if options.conversation is not None:

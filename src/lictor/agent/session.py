@@ -11,7 +11,6 @@ import orjson
 
 from lictor.agent.approvals import Approver, StepResolver
 from lictor.agent.calls import CallState
-from lictor.agent.definition import Agent
 from lictor.agent.held import HELD, Held
 from lictor.agent.history import History
 from lictor.agent.plan import Plan
@@ -27,6 +26,7 @@ from lictor.runs import DONE, Cause, LiveRun, Performer
 from lictor.values import freeze
 
 if TYPE_CHECKING:
+    from lictor.agent.definition import Agent
     from lictor.agent.incremental import Stream
     from lictor.agent.stint import Sources
 
