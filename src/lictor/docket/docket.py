@@ -10,6 +10,7 @@ from typing import Any
 from lictor.docket.actor import Actor
 from lictor.docket.grant import Grant
 from lictor.docket.request import Decision, Request, decide, expire, requests_in_order, withdraw
+from lictor.docket.told import DECISION, GRANT, log_of, told, told_grant
 from lictor.errors import DecisionRefused, DefinitionError, LictorError, NotSerializable, UnknownRequest
 from lictor.journal import Store, Table
 from lictor.values import Clock, new_id
@@ -184,15 +185,28 @@ class Docket:
         if after is request:
             return request
         with self._store.transaction():
-            if not self._requests.swap(request_id, request, after):
-                return await self._raced(request_id, decision)
-            if after.status != "pending":
+            taken = self._swap(request, after)
+            if taken and after.status != "pending":
                 self._store.wake(after.root_run)
-        if scope == "same_arguments" and after.status == "approved" and after.grant_key is not None:
-            self._grant(after, str(actor))
+            if taken and scope == "same_arguments" and after.status == "approved" and after.grant_key is not None:
+                self._grant(after, str(actor))
+        if not taken:
+            return await self._raced(request_id, decision)
         if after.status != "pending":
             self._changed(after)
         return after
+
+    def _swap(self, before: Request, after: Request) -> bool:
+        """Write a decided request down and tell the log of it, or neither; False when somebody else was first."""
+        with self._store.transaction():
+            if not self._requests.swap(after.id, before, after):
+                return False
+            self._tell(after.id, DECISION, told(after))
+        return True
+
+    def _tell(self, request_id: str, kind: str, payload: Mapping[str, Any]) -> None:
+        log = log_of(request_id)
+        self._store.append_outside(log, log, kind, payload, self._clock.now())
 
     async def _raced(self, request_id: str, decision: Decision) -> Request:
         """Somebody else settled it between our look and our write: what stands decides."""
@@ -232,6 +246,7 @@ class Docket:
             created=self._clock.now(),
         )
         self._grants[grant.id] = grant
+        self._tell(request.id, GRANT, told_grant(grant))
 
     async def grants(self, *, conversation: str | None = None) -> list[Grant]:
         """Standing approvals, revoked ones too."""
@@ -243,7 +258,10 @@ class Docket:
         grant = self._grants.get(grant_id)
         if grant is None:
             raise UnknownRequest(f"there is no grant {grant_id!r}")
-        self._grants[grant_id] = grant = replace(grant, revoked=True)
+        grant = replace(grant, revoked=True)
+        with self._store.transaction():
+            self._grants[grant_id] = grant
+            self._tell(grant.request, GRANT, told_grant(grant))
         return grant
 
     def granted(self, key: str) -> Grant | None:
@@ -290,7 +308,7 @@ class Docket:
         closed = []
         for request in self._requests.find(run_id=run_id, status="pending"):
             after = withdraw(request, status)
-            if self._requests.swap(request.id, request, after):
+            if self._swap(request, after):
                 closed.append(after)
         return closed
 
@@ -298,7 +316,7 @@ class Docket:
         """Close the open approvals of a root and of the runs below it: they are asked again under another policy."""
         for request in self._requests.find(root_run=root, status="pending"):
             if request.kind in ("tool_call", "step"):
-                self._requests.swap(request.id, request, withdraw(request, "superseded"))
+                self._swap(request, withdraw(request, "superseded"))
 
     def next_deadline(self) -> float | None:
         """The earliest deadline of an open request."""
@@ -310,7 +328,7 @@ class Docket:
         now, gone = self._clock.now(), []
         for request in self._requests.find(status="pending"):
             after = expire(request, now)
-            if after is not request and self._requests.swap(request.id, request, after):
+            if after is not request and self._swap(request, after):
                 self._store.wake(after.root_run)
                 gone.append(after)
                 self._changed(after)

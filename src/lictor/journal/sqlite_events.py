@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from lictor.journal.chain import START, VERSION, link
+from lictor.journal.chain import START, VERSION, Place, link
 from lictor.journal.entry import Entry
 
 __all__ = ["EventQueue", "Queued"]
@@ -103,9 +103,10 @@ class EventQueue:
         entry = item.entry
         payload = orjson.dumps(entry.payload)
         tails = self._tails.setdefault(item.root, {})
-        chained = link(self._tail(tails, item.run), item.run, entry.seq, entry.kind, payload, self._key)
-        tails[item.run] = chained.hash
         cursor = self._cursors[item.root] = self._cursor(item.root) + 1
+        place = Place(item.root, cursor, item.run, entry.seq, entry.kind, entry.at)
+        chained = link(self._tail(tails, item.run), place, payload, self._key)
+        tails[item.run] = chained.hash
         return (
             item.root, cursor, item.run, entry.seq, entry.kind, VERSION, entry.at, payload,
             chained.digest, chained.prev, chained.hash,

@@ -23,7 +23,7 @@ class SqliteWriting:
         self.path = path
         self._lock = threading.RLock()
         self._after_commit: list[Callable[[], None]] = []
-        self._db = open_file(path, migrate)
+        self._db = open_file(path, migrate, audit_key)
         self._events = EventQueue(self._db, audit_key)
 
     def transaction(self, root: str | None = None) -> contextlib.AbstractContextManager[sqlite3.Connection]:

@@ -44,6 +44,8 @@ class Runtime:
         clock: the time.
         drive: False only reads and writes commands.
         grace: seconds that leaving waits for stints before it cancels them.
+        migrate: bring an older store up to date; with False it is refused (OlderSchema), so that a deploy
+            migrates when it wants to (`lictor migrate`).
 
     Use it as `async with Runtime() as runtime`. Leaving interrupts what runs at the next safe point.
     """
@@ -62,10 +64,11 @@ class Runtime:
         clock: Clock | None = None,
         drive: bool = True,
         grace: float = 10.0,
+        migrate: bool = True,
     ) -> None:
         if engine != "local":
             raise DefinitionError(f"engine={engine!r}: only 'local' exists so far")
-        self.store: Store = open_store(store) if isinstance(store, str) else store
+        self.store: Store = open_store(store, migrate=migrate) if isinstance(store, str) else store
         self._owns_store = isinstance(store, str)
         self.clock = clock or Clock()
         self.docket = Docket(self.store, self.clock, self._decided)
