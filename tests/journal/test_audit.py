@@ -9,7 +9,7 @@ import pytest
 from lictor.errors import StoreError
 from lictor.journal import open_store
 from lictor.journal.audit import checkpoints, verify
-from lictor.journal.chain import Place, link
+from lictor.journal.chain import link
 from lictor.runtime import RUNS, RunRow
 
 
@@ -133,9 +133,9 @@ def test_a_chain_written_anew_takes_the_key_or_shows_against_a_checkpoint(url, k
     with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as db:
         ((prev, cursor, at),) = db.execute("SELECT prev, cursor, at FROM event WHERE run = 'r' AND seq = 4").fetchall()
     payload = b'{"text":"never said"}'
-    new = link(prev, Place("r", cursor, "r", 4, "note", at), payload)
+    digest, hashed = link(prev, ("r", cursor, "r", 4, "note", at), payload)
     sql = "UPDATE event SET payload = ?, digest = ?, hash = ? WHERE run = 'r' AND seq = 4"
-    alter(url, (sql, payload, new.digest, new.hash))
+    alter(url, (sql, payload, digest, hashed))
     assert verify(url, audit_key=key).intact is (key is None)
     assert not verify(url, audit_key=key, known=known).intact
 

@@ -95,9 +95,8 @@ class Docket:
         actor = None if responder is None else Actor.of(responder)
         found = [
             request
-            for request in self._requests.find(status="pending")
-            if (run is None or run in (request.root_run, request.run_id))
-            and (kind is None or request.kind == kind)
+            for request in self._pending(run)
+            if (kind is None or request.kind == kind)
             and (user is None or request.user == user)
             and (actor is None or not request.parties or any(actor.matches(party) for party in request.parties))
         ]
@@ -106,6 +105,11 @@ class Docket:
             ids = [request.id for request in ordered]
             ordered = ordered[ids.index(after) + 1 :] if after in ids else ordered
         return ordered[:limit]
+
+    def _pending(self, run: str | None) -> list[Request]:
+        if run is None:
+            return self._requests.find(status="pending")
+        return self._requests.find(root_run=run, status="pending") or self._requests.find(run_id=run, status="pending")
 
     async def get(self, request_id: str) -> Request:
         """One request, decided ones too; raises UnknownRequest."""
@@ -117,7 +121,11 @@ class Docket:
 
     async def refusals(self, *, run: str) -> list[Mapping[str, Any]]:
         """Decisions on requests of this run that were not taken."""
-        return [item.attempt for request in self._of(run) for item in self._refusals.find(request=request.id)]
+        found = self._refusals.find(root_run=run)
+        if found:
+            return [item.attempt for item in found]
+        nested = self._requests.find(run_id=run)
+        return [item.attempt for request in nested for item in self._refusals.find(request=request.id)]
 
     def _of(self, run: str) -> list[Request]:
         """The requests of a root and of the runs below it, or of one nested run."""
@@ -320,16 +328,19 @@ class Docket:
 
     def next_deadline(self) -> float | None:
         """The earliest deadline of an open request."""
-        times = [r.deadline for r in self._requests.find(status="pending") if r.deadline is not None]
-        return min(times, default=None)
+        found: float | None = self._requests.least("deadline", status="pending")
+        return found
 
     def expire_due(self) -> list[Request]:
         """Settle every open request whose deadline passed."""
         now, gone = self._clock.now(), []
-        for request in self._requests.find(status="pending"):
+        for request in self._requests.upto("deadline", now, status="pending"):
             after = expire(request, now)
-            if after is not request and self._swap(request, after):
-                self._store.wake(after.root_run)
+            with self._store.transaction():
+                taken = after is not request and self._swap(request, after)
+                if taken:
+                    self._store.wake(after.root_run)
+            if taken:
                 gone.append(after)
                 self._changed(after)
         return gone

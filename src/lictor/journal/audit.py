@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from lictor.errors import StoreError
-from lictor.journal.chain import START, VERSIONS, Place, digest_of, key_mark, relink
+from lictor.journal.chain import START, VERSIONS, digest_of, key_mark, relink
 from lictor.journal.sqlite_file import path_of, store_errors
 
 __all__ = ["AuditReport", "Checkpoint", "StoredFile", "checkpoints", "verify"]
@@ -258,7 +258,7 @@ def _changes(row: _Row, prev: bytes | None, key: bytes | None) -> list[str]:
         problems.append(f"{where}: its version is {row.version!r}, not one of {', '.join(map(str, VERSIONS))}")
     if prev is not None and row.prev != prev:
         problems.append(f"{where}: it does not follow the entry before it")
-    place = Place(row.root, row.cursor, row.run, row.seq, row.kind, row.at)
+    place = (row.root, row.cursor, row.run, row.seq, row.kind, row.at)
     if not hmac.compare_digest(relink(row.prev, place, row.digest, key, row.version), row.hash):
         problems.append(f"{where}: it was changed, moved or written by somebody else")
     return problems

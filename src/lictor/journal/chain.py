@@ -10,32 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import NamedTuple
+from typing import TypeAlias
 
-__all__ = ["START", "VERSION", "VERSIONS", "Link", "Place", "digest_of", "key_mark", "link", "relink"]
+__all__ = ["START", "VERSION", "VERSIONS", "Place", "digest_of", "key_mark", "link", "relink"]
 
 START = b"\0" * 32
 VERSION = 2
 VERSIONS = (1, 2)
 
 
-class Place(NamedTuple):
-    """Where an entry stands, and when it was made."""
+Place: TypeAlias = "tuple[str, int, str, int, str, float]"
+"""Where an entry stands, and when it was made: root, cursor, run, seq, kind, at."""
 
-    root: str
-    cursor: int
-    run: str
-    seq: int
-    kind: str
-    at: float
-
-
-class Link(NamedTuple):
-    """What the chain adds to an entry."""
-
-    digest: bytes
-    prev: bytes
-    hash: bytes
+_sha256 = hashlib.sha256
 
 
 def _hash(data: bytes, key: bytes | None) -> bytes:
@@ -52,10 +39,15 @@ def key_mark(key: bytes | None) -> str:
     return "" if key is None else hmac.digest(key, b"lictor audit key", "sha256").hex()
 
 
-def link(prev: bytes, place: Place, payload: bytes, key: bytes | None = None) -> Link:
-    """The link of an entry behind the one whose hash is `prev`."""
-    digest = _hash(payload, key)
-    return Link(digest, prev, relink(prev, place, digest, key))
+def link(prev: bytes, place: Place, payload: bytes, key: bytes | None = None) -> tuple[bytes, bytes]:
+    """Digest and hash of an entry behind the one whose hash is `prev`; the hot path of a store."""
+    root, cursor, run, seq, kind, at = place
+    head = f"{root}\n{cursor}\n{run}\n{seq}\n{kind}\n{VERSION}\n{float(at)!r}\n".encode()
+    if key is not None:
+        digest = hmac.digest(key, payload, "sha256")
+        return digest, hmac.digest(key, prev + head + digest, "sha256")
+    digest = _sha256(payload).digest()
+    return digest, _sha256(prev + head + digest).digest()
 
 
 def relink(prev: bytes, place: Place, digest: bytes, key: bytes | None = None, version: int = VERSION) -> bytes:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lictor.errors import DefinitionError, NewerSchema, OlderSchema, StoreError
-from lictor.journal.chain import Place, key_mark, relink
+from lictor.journal.chain import key_mark, relink
 from lictor.journal.migrations import MIGRATIONS
 from lictor.journal.migrations import VERSION as SCHEMA
 
-__all__ = ["BUSY_SECONDS", "Migrated", "migrate_file", "open_file", "path_of", "store_errors"]
+__all__ = ["BUSY_SECONDS", "Migrated", "migrate_file", "open_file", "path_of", "store_error", "store_errors"]
 
 BUSY_SECONDS = 5.0
 """How long a write waits for another process before it gives up."""
@@ -43,9 +43,14 @@ def store_errors(path: Path) -> Generator[None]:
     try:
         yield
     except sqlite3.Error as exc:
-        name = getattr(exc, "sqlite_errorname", "") or type(exc).__name__
-        told = next((text for start, text in ADVICE.items() if name.startswith(start)), str(exc))
-        raise StoreError(f"store {path}: {told} ({name})") from exc
+        raise store_error(path, exc) from exc
+
+
+def store_error(path: Path, exc: sqlite3.Error) -> StoreError:
+    """What SQLite reports, as an error that says what to do."""
+    name = getattr(exc, "sqlite_errorname", "") or type(exc).__name__
+    told = next((text for start, text in ADVICE.items() if name.startswith(start)), str(exc))
+    return StoreError(f"store {path}: {told} ({name})")
 
 
 class Migrated(NamedTuple):
@@ -123,7 +128,7 @@ def _check_entry(db: sqlite3.Connection, path: Path, audit_key: bytes | None) ->
     """A store from before says nothing of its key: an entry of it does."""
     sql = "SELECT root, cursor, run, seq, kind, at, prev, digest, version, hash FROM event LIMIT 1"
     for *place, prev, digest, version, hashed in db.execute(sql):
-        if relink(prev, Place(*place), digest, audit_key, version) != hashed:
+        if relink(prev, tuple(place), digest, audit_key, version) != hashed:
             raise StoreError(f"store {path}: {KEY_ADVICE[audit_key is not None, True]}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from lictor.journal.table import Table
@@ -69,11 +69,29 @@ class SqliteTable(Generic[R]):
 
     def find(self, **equal: Any) -> list[R]:
         """Rows whose declared columns have these values, oldest first."""
-        unknown = equal.keys() - self._columns.keys()
+        return self._select(f"WHERE {self._where(equal)} ORDER BY rowid", tuple(equal.values()))
+
+    def least(self, column: str, **equal: Any) -> Any:
+        """The least value of a column among the rows that `find` gives, None aside; None when there is none."""
+        where = self._where({column: None, **equal}, 1)
+        sql = f"SELECT min({column}) FROM {self._name} WHERE {where} AND {column} IS NOT NULL"  # noqa: S608
+        return self._store.read(sql, tuple(equal.values()))[0][0]
+
+    def upto(self, column: str, limit: Any, **equal: Any) -> list[R]:
+        """The rows that `find` gives whose column has a value up to `limit`."""
+        where = self._where({column: None, **equal}, 1)
+        return self._select(f"WHERE {where} AND {column} <= ? ORDER BY rowid", (*equal.values(), limit))
+
+    def _where(self, columns: Mapping[str, Any], skip: int = 0) -> str:
+        """The condition that declared columns, the first `skip` aside, have given values.
+
+        Rows are looked up by the first one: an index of another (a status that many rows have) would be a detour.
+        """
+        unknown = columns.keys() - self._columns.keys()
         if unknown:
             raise KeyError(*unknown)
-        where = " AND ".join(f"{name} IS ?" for name in equal) or "TRUE"
-        return self._select(f"WHERE {where} ORDER BY rowid", tuple(equal.values()))
+        first, *others = list(columns)[skip:] or ["TRUE"]
+        return " AND ".join([f"{first} IS ?" if columns else first, *(f"+{name} IS ?" for name in others)])
 
     def _values(self, key: str, row: R) -> tuple[Any, ...]:
         return (key, self._write(row), *[read(row) for read in self._columns.values()])

@@ -11,7 +11,7 @@ from typing import Any
 
 from lictor.errors import LostLease
 from lictor.journal.sqlite_events import EventQueue
-from lictor.journal.sqlite_file import open_file, store_errors
+from lictor.journal.sqlite_file import open_file, store_error, store_errors
 
 __all__ = ["SqliteWriting"]
 
@@ -99,8 +99,11 @@ class SqliteWriting:
 
     def read(self, sql: str, values: tuple[Any, ...] = ()) -> list[Any]:
         """The rows of a query."""
-        with self._lock, store_errors(self.path):
-            return self._db.execute(sql, values).fetchall()
+        with self._lock:
+            try:
+                return self._db.execute(sql, values).fetchall()
+            except sqlite3.Error as exc:
+                raise store_error(self.path, exc) from exc
 
     def _forget(self, root: str) -> None:
         """Read the logs of a root anew next time."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from lictor.journal import Entry, Store
+from lictor.journal import Entry, Log, Store
 from lictor.runs.ledger import Ledger
 from lictor.runs.machine import Command, Machine
 from lictor.runs.outcome import Cause, Step
@@ -109,6 +109,10 @@ class LiveRun(Generic[S]):
             listener(entry)
         if kind in self._kinds:
             self.state, self.due = self._advance(self.state, entry)
+
+    def holds(self, log: Log) -> bool:
+        """Whether `log` is what this run appends to."""
+        return self._log is log
 
     @property
     def finished(self) -> bool:

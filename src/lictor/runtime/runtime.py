@@ -155,17 +155,17 @@ class Runtime:
         )
         row = replace(row, **await self._take_conversation(conversation, run_id, on_busy))
         self._definitions.give(run_id, interceptors, deps, watchers)
-        session = self._stints.session(row)
+        session = self._stints.fresh(row)
         faults.reach("submit.before")
         with self.store.transaction():
-            known = self._rows.find(start_key=key) if key is not None else ()
+            known, ours = self._rows.find(start_key=key) if key is not None else (), False
             if not known:
                 session.live.record("run_started", {"agent": agent.name, "path": [[agent.name, run_id, None]]})
-                self._rows[run_id] = replace(row, policy=session.plan.policy)
+                ours = self._stints.begin(replace(row, policy=session.plan.policy))
         if known:  # another process started it since we looked
             return Run(self, known[0].run_id)
         faults.reach("submit.after")
-        self._stints.engine.submit(run_id)
+        self._stints.submit(session, ours)
         return Run(self, run_id)
 
     async def run(self, run_id: str) -> Run:
@@ -235,9 +235,9 @@ class Runtime:
                 break
             await self._stints.bells.wait(run_id)
         session = self._stints.session(row)
-        requests = tuple(await self.docket.pending(run=run_id, limit=10_000))
-        refusals = tuple(await self.docket.refusals(run=run_id))
-        result = result_of(session, () if row.status in TERMINAL else requests, refusals)
+        over = row.status in TERMINAL
+        requests = () if over else tuple(await self.docket.pending(run=run_id, limit=10_000))
+        result = result_of(session, requests, tuple(await self.docket.refusals(run=run_id)))
         return result if not row.lost_records else replace(result, lost_records=row.lost_records)
 
     # commands

@@ -16,6 +16,7 @@ from lictor.runtime.bells import Bells
 from lictor.runtime.conversations import Conversations
 from lictor.runtime.definitions import Definitions
 from lictor.runtime.engine import LocalEngine
+from lictor.runtime.kept import Kept
 from lictor.runtime.row import RUNS, SIGNALS, RunRow, Signal
 from lictor.values import Clock, new_id
 
@@ -39,6 +40,7 @@ class Stints:
         self._signals = store.table(SIGNALS)
         self._conversations = Conversations(store)
         self._live: dict[str, Session] = {}
+        self._kept = Kept(store)
         self._left = False
         self.engine = LocalEngine(clock, docket, self._stint)
         self.engine.on_idle = self._idle
@@ -68,9 +70,25 @@ class Stints:
             retire(self.owner)
 
     def session(self, row: RunRow) -> Session:
-        """The live session of a run, or one refolded from its log."""
-        live = self._live.get(row.run_id)
+        """The live session of a run, the one that just left it, or one refolded from its log."""
+        live = self._live.get(row.run_id) or self._kept.settled(row.run_id)
         return live or self._definitions.session(row, self.store, self.clock, self.docket)
+
+    def fresh(self, row: RunRow) -> Session:
+        """The session of a run that is about to be started."""
+        return self._definitions.session(row, self.store, self.clock, self.docket, fresh=True)
+
+    def begin(self, row: RunRow) -> bool:
+        """Write the row of a new run, and take its lease if we drive; within the transaction of its first entry."""
+        ours = self.engine.running and row.definition in self._definitions
+        self._rows[row.run_id] = replace(row, status="running") if ours else row
+        return ours and self.store.claim(row.run_id, self.owner, self.clock.now(), LEASE_SECONDS)
+
+    def submit(self, session: Session, ours: bool) -> None:
+        """Drive a new run; if `begin` took its lease, with the session it was begun with."""
+        if ours:
+            self._kept.hand_over(session)
+        self.engine.submit(session.live.run_id)
 
     async def interrupt(self, row: RunRow, cause: Cause) -> None:
         """End a run for `cause`, live or parked, here or elsewhere; a terminal one is left as it is."""
@@ -95,18 +113,12 @@ class Stints:
 
     async def _stint(self, run_id: str) -> None:
         """Drive a root from wake to park or end, then settle its row and its conversation."""
-        row = self._rows[run_id]
-        if row.status not in TERMINAL and row.definition not in self._definitions:
-            return
-        if not self.store.claim(run_id, self.owner, self.clock.now(), LEASE_SECONDS):
-            return
-        row = self._rows[run_id]  # whoever drove it before us may have written it since
-        if row.status in TERMINAL:  # a wake-up or a signal came too late: nothing of it stays
-            self._drop_signals(run_id)
-            self.store.release(run_id, self.owner)
+        session = self._kept.handed(run_id)
+        row = self._claimed(run_id) if session is None else self._rows[run_id]
+        if row is None:
             return
         faults.reach("claim.before_first_step")
-        session = self.session(row)
+        session = session or self._definitions.session(row, self.store, self.clock, self.docket)
         self._take_signals(run_id, session)
         ending = session.live.state.cause is not None
         if row.policy is not None and session.plan.policy != row.policy and not ending:
@@ -118,13 +130,27 @@ class Stints:
             return
         self._live[run_id] = session
         session.live.task = asyncio.current_task()
-        with self.store.transaction(run_id):
-            self._rows[run_id] = replace(row, status="running")
         try:
             await stint(session, session.options.watchers)
         finally:
             del self._live[run_id]
             self._settle(run_id, session)
+
+    def _claimed(self, run_id: str) -> RunRow | None:
+        """Take the lease of a run that has something to do; its row, or None when it is not for us."""
+        row = self._rows[run_id]
+        if row.status not in TERMINAL and row.definition not in self._definitions:
+            return None
+        with self.store.transaction():
+            if not self.store.claim(run_id, self.owner, self.clock.now(), LEASE_SECONDS):
+                return None
+            row = self._rows[run_id]  # whoever drove it before us may have written it since
+            if row.status in TERMINAL:  # a wake-up or a signal came too late: nothing of it stays
+                self._drop_signals(run_id)
+                self.store.release(run_id, self.owner)
+                return None
+            self._rows[run_id] = replace(row, status="running")
+        return row
 
     def _settle(self, run_id: str, session: Session) -> None:
         row, state = self._rows[run_id], session.live.state
@@ -143,6 +169,7 @@ class Stints:
                 self._conversations.give_back(row.conversation, run_id, session)
             else:
                 self._rows[run_id] = replace(row, status="waiting")
+            self._kept.settle(session)
             self.store.release(run_id, self.owner)
         faults.reach("finish.after" if over else "park.after")
 
