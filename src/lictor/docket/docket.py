@@ -69,6 +69,7 @@ class Docket:
         self._store = store
         self._clock = clock
         self._changed = changed
+        self.deadlines_changed = True
         self._requests = store.table(REQUESTS)
         self._grants = store.table(GRANTS)
         self._refusals = store.table(REFUSALS)
@@ -119,10 +120,10 @@ class Docket:
         """Every request of a run and of those below it, in any status."""
         return requests_in_order(self._of(run))
 
-    async def refusals(self, *, run: str) -> list[Mapping[str, Any]]:
-        """Decisions on requests of this run that were not taken."""
+    async def refusals(self, *, run: str, root: bool = False) -> list[Mapping[str, Any]]:
+        """Decisions on requests of this run that were not taken; `root` says that none is above it."""
         found = self._refusals.find(root_run=run)
-        if found:
+        if found or root:
             return [item.attempt for item in found]
         nested = self._requests.find(run_id=run)
         return [item.attempt for request in nested for item in self._refusals.find(request=request.id)]
@@ -280,6 +281,7 @@ class Docket:
 
     def open(self, request: Request) -> Request:
         """Add a request; the same id again is a no-op."""
+        self.deadlines_changed |= request.deadline is not None
         with self._store.transaction(request.root_run):  # a driver that lost its lease may ask nobody
             return self._requests.add(request.id, request)
 
@@ -327,7 +329,8 @@ class Docket:
                 self._swap(request, withdraw(request, "superseded"))
 
     def next_deadline(self) -> float | None:
-        """The earliest deadline of an open request."""
+        """The earliest deadline of an open request; `deadlines_changed` is set when one was opened since."""
+        self.deadlines_changed = False
         found: float | None = self._requests.least("deadline", status="pending")
         return found
 

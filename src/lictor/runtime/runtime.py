@@ -237,7 +237,7 @@ class Runtime:
         session = self._stints.session(row)
         over = row.status in TERMINAL
         requests = () if over else tuple(await self.docket.pending(run=run_id, limit=10_000))
-        result = result_of(session, requests, tuple(await self.docket.refusals(run=run_id)))
+        result = result_of(session, requests, tuple(await self.docket.refusals(run=run_id, root=True)))
         return result if not row.lost_records else replace(result, lost_records=row.lost_records)
 
     # commands

@@ -118,8 +118,9 @@ class Stints:
         if row is None:
             return
         faults.reach("claim.before_first_step")
-        session = session or self._definitions.session(row, self.store, self.clock, self.docket)
-        self._take_signals(run_id, session)
+        if session is None:
+            session = self._definitions.session(row, self.store, self.clock, self.docket)
+            self._take_signals(run_id, session)  # a run that was just begun has none; later ones wake us
         ending = session.live.state.cause is not None
         if row.policy is not None and session.plan.policy != row.policy and not ending:
             text = "the policy changed; resume with accept_policy_change=True, or with the interceptors of the start"

@@ -16,7 +16,7 @@ STATEMENTS = (
         root TEXT NOT NULL, cursor INTEGER NOT NULL, run TEXT NOT NULL, seq INTEGER NOT NULL, kind TEXT NOT NULL,
         version INTEGER NOT NULL, at REAL NOT NULL, payload BLOB, digest BLOB NOT NULL, prev BLOB NOT NULL,
         hash BLOB NOT NULL)""",
-    f"INSERT INTO event ({COLUMNS}) SELECT {COLUMNS} FROM event_v001 ORDER BY root, cursor",
+    f"INSERT INTO event ({COLUMNS}) SELECT {COLUMNS} FROM event_v001 ORDER BY root, cursor",  # noqa: S608 - our own names
     "DROP TABLE event_v001",
     "CREATE UNIQUE INDEX event_run ON event (run, seq)",
     "CREATE UNIQUE INDEX event_root ON event (root, cursor)",
