@@ -1,17 +1,22 @@
-"""`lictor audit` and `lictor migrate`: the file of a store, looked at and brought up to date."""
+"""`lictor audit`, `lictor migrate`, `lictor runs prune`: the file of a store, looked at and kept in order."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from lictor.console.cli import FAILED, USAGE, app
-from lictor.console.opening import Json, Store, existing, fail, line_of, print_json, say
+from lictor.console.opening import Json, Store, existing, fail, line_of, print_json, read, say
+from lictor.console.verbs import runs_app
 from lictor.errors import LictorError
+
+if TYPE_CHECKING:
+    from lictor.runtime import Pruned, Runtime
 
 __all__: list[str] = []
 
@@ -108,6 +113,48 @@ def migrate(store: Store = None, as_json: Json = False) -> None:
         typer.echo(f"schema {done.after}: nothing to do")
     else:
         typer.echo(f"schema {done.before} -> {done.after}")
+
+
+@runs_app.command()
+def prune(
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="AGE", help="How long ago they ended: 90m, 12h, 30d or 8w.")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be erased.")] = False,
+    store: Store = None,
+    as_json: Json = False,
+) -> None:
+    """Erase what ended runs said and did; that they did it stays.
+
+    Gone for good are messages, tasks, contexts, arguments, results, and what was shown and given in decisions, of runs
+    that ended long enough ago and of those below them; a conversation loses its messages when all its runs are erased.
+    Runs that are not over are never touched. Ids, times, kinds, who decided, and digests stay: `lictor audit verify`
+    finds the log as intact as before. The file is written anew, so that the text is nowhere in it.
+    """
+    age = _seconds(older_than)
+
+    async def ask(runtime: Runtime) -> Pruned:
+        from lictor.runtime import prune
+
+        return await prune(runtime, older_than=age, dry_run=dry_run)
+
+    done = read(store, ask)
+    if as_json:
+        print_json({"dry_run": dry_run, **asdict(done)})
+        return
+    verb = "would erase" if dry_run else "erased"
+    talks = len(done.conversations)
+    typer.echo(f"{verb} {len(done.runs)} runs, {done.entries} entries, {done.requests} requests, {talks} conversations")
+
+
+UNITS: Mapping[str, int] = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+def _seconds(age: str) -> float:
+    number, unit = age[:-1], age[-1:]
+    if unit not in UNITS or not number.isdigit():
+        fail(USAGE, f"--older-than {age!r}: write a whole number and m, h, d or w, for example 30d")
+    return float(int(number) * UNITS[unit])
 
 
 def _told(ask: Callable[[], T]) -> T:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+runs_app = typer.Typer(name="runs", rich_markup_mode=None)
+app.add_typer(runs_app)
 GRACE = 2.0  # seconds that leaving waits for a step under way
 
 # ---- running ----------------------------------------------------------------------------------
@@ -211,9 +213,11 @@ def _show_result(view: Mapping[str, Any], waits: Sequence[str], store: str | Non
 # ---- looking ----------------------------------------------------------------------------------
 
 
-@app.command()
-def runs(store: Store = None, as_json: Json = False) -> None:
+@runs_app.callback(invoke_without_command=True)
+def runs(context: typer.Context, store: Store = None, as_json: Json = False) -> None:
     """List the runs of a store, newest last."""
+    if context.invoked_subcommand is not None:
+        return
     from lictor.console import query
     from lictor.console.lines import run_lines
 

@@ -17,12 +17,13 @@ import orjson
 
 from lictor.errors import StoreError
 from lictor.journal.chain import START
-from lictor.journal.entry import Entry, Positioned
+from lictor.journal.entry import ERASED, Entry, Positioned, Snapshot
 from lictor.journal.log import Log
 from lictor.journal.owners import is_alive
 from lictor.journal.sqlite_events import Queued
 from lictor.journal.sqlite_file import BUSY_SECONDS, path_of
 from lictor.journal.sqlite_logs import End, LogCache
+from lictor.journal.sqlite_snapshots import Snapshots
 from lictor.journal.sqlite_table import SqliteTable
 from lictor.journal.sqlite_writing import SqliteWriting
 from lictor.journal.table import Rows, Table
@@ -58,6 +59,7 @@ class SqliteStore(SqliteWriting):
         self._changed: list[Callable[[], None]] = []
         self._closed = False
         self._logs = LogCache(self._events, self._wanted)
+        self._snapshots = Snapshots(self, audit_key)
         self._tables: dict[str, SqliteTable[Any]] = {}
         self._writer = threading.Thread(target=self._write_on, name="lictor-store", daemon=True)
         self._writer.start()
@@ -232,6 +234,38 @@ class SqliteStore(SqliteWriting):
             for cursor, run, seq, kind, payload, at in self.read(sql, (root, after))
         ]
 
+    def cursor(self, root: str) -> int:
+        """How many entries there are below a root."""
+        self.flush()
+        return int(self.read("SELECT coalesce(max(cursor), 0) FROM event WHERE root = ?", (root,))[0][0])
+
+    def appended(self, root: str) -> Mapping[str, Log]:
+        """The logs below a root as far as this process holds them."""
+        return self._logs.below(root)
+
+    def snapshot(self, run_id: str) -> Snapshot | None:
+        """What the log of a run was last folded to, if it is whole and about the log as it is."""
+        return self._snapshots.get(run_id)
+
+    def keep(self, run_id: str, version: int, body: bytes) -> None:
+        """Store what the log of a root run is folded to, with everything appended so far."""
+        with self.transaction(run_id):
+            cursor = self._snapshots.put(run_id, version, body)
+        self._logs.grown(run_id, cursor)
+
+    def erase(self, root: str) -> int:
+        """Take the payloads out of the logs below a root; what they were folded to goes too."""
+        with self.transaction() as db:
+            db.execute("DELETE FROM snapshot WHERE root = ?", (root,))
+            done = db.execute("UPDATE event SET payload = NULL WHERE root = ? AND payload IS NOT NULL", (root,))
+            self._forget(root)
+            return done.rowcount
+
+    def grows(self, root: str, callback: Callable[[], None] | None) -> None:
+        """Call `callback` within an append whenever the log below a root has doubled since the last snapshot."""
+        known = None if callback is None else self._snapshots.get(root)
+        self._logs.grows(root, callback, 0 if known is None else known.cursor, self.cursor(root) if callback else 0)
+
     def table(self, table: Table[R]) -> Rows[R]:
         """The rows of one kind."""
         if table.name not in self._tables:
@@ -257,4 +291,4 @@ class SqliteStore(SqliteWriting):
 
 
 def _loaded(payload: bytes | None) -> Any:
-    return freeze({"erased": True} if payload is None else orjson.loads(payload))
+    return ERASED if payload is None else freeze(orjson.loads(payload))

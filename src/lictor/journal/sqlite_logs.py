@@ -15,6 +15,7 @@ __all__ = ["End", "LogCache"]
 
 MOST_ROOTS = 64
 MOST_ENTRIES = 2_000
+LEAST_GROWTH = 256  # shorter logs are folded as fast as a snapshot is read
 _queued = tuple.__new__
 
 
@@ -25,6 +26,17 @@ class End(NamedTuple):
     hash: bytes
 
 
+class Growth:
+    """How many entries there are below a root, and from how many on another snapshot is due."""
+
+    __slots__ = ("callback", "due", "size")
+
+    def __init__(self, size: int, due: int, callback: Callable[[], None]) -> None:
+        self.size = size
+        self.due = due
+        self.callback = callback
+
+
 class LogCache:
     """Logs by run; those below a root come and go together.
 
@@ -32,7 +44,7 @@ class LogCache:
     that nobody drives here some of the latest are kept, as long as the file ends as we know.
     """
 
-    __slots__ = ("_callbacks", "_events", "_idle", "_logs", "_roots", "_wanted")
+    __slots__ = ("_callbacks", "_events", "_growth", "_idle", "_logs", "_roots", "_wanted")
 
     def __init__(self, events: EventQueue, wanted: threading.Event) -> None:
         self._events = events
@@ -40,6 +52,7 @@ class LogCache:
         self._logs: dict[str, Log] = {}
         self._roots: dict[str, list[str]] = {}
         self._idle: OrderedDict[str, None] = OrderedDict()
+        self._growth: dict[str, Growth] = {}
         self._callbacks: dict[str, list[Callable[[Entry], None]]] = {}
 
     def get(self, run_id: str) -> Log | None:
@@ -67,6 +80,10 @@ class LogCache:
     def fits(self, run_id: str, log: Log, end: End) -> bool:
         """Whether the file ends where this log does, with the entry that we wrote."""
         return log.size == end.size and self._events.known(log.root, run_id) == end.hash
+
+    def below(self, root: str) -> dict[str, Log]:
+        """The logs below a root that are held."""
+        return {run_id: self._logs[run_id] for run_id in self._roots.get(root, ())}
 
     def drop(self, run_id: str) -> None:
         """Hold one log no longer."""
@@ -97,15 +114,35 @@ class LogCache:
         self.forget(root)
         self._events.forget(root)
 
-    # who is told of new entries
+    # who is told of new entries, and of many
+
+    def grows(self, root: str, callback: Callable[[], None] | None, before: int, size: int) -> None:
+        """Tell when a log of `size` entries has twice as many as at the last snapshot, `before`; or do not any more."""
+        if callback is None:
+            self._growth.pop(root, None)
+        else:
+            self._growth[root] = Growth(size, max(LEAST_GROWTH, 2 * before), callback)
+        self._relisten(root)
+
+    def grown(self, root: str, size: int) -> None:
+        """There is a snapshot of the first `size` entries."""
+        growth = self._growth.get(root)
+        if growth is not None:
+            growth.due = max(LEAST_GROWTH, 2 * size)
 
     def _listen(self, log: Log, run_id: str, root: str) -> None:
         put, wanted = self._events.waiting.append, self._wanted
+        growth = self._growth.get(root)
 
         def queue(entry: Entry) -> None:
             put(_queued(Queued, (root, run_id, entry)))
             if not wanted.is_set():
                 wanted.set()
+            if growth is not None:
+                growth.size += 1
+                if growth.size >= growth.due:
+                    growth.due = growth.size * 2  # told once; whoever makes the snapshot says how far it came
+                    growth.callback()
 
         log.listeners = (queue, *self._callbacks.get(root, ()))
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
-from lictor.errors import LostLease
+from lictor.errors import LostLease, StoreError
 from lictor.journal.sqlite_events import EventQueue
 from lictor.journal.sqlite_file import open_file, store_error, store_errors
 
@@ -96,6 +96,17 @@ class SqliteWriting:
         with self._lock:
             self._events.discard(root)
             self._forget(root)
+
+    def shred(self) -> None:
+        """Write the file anew, so that nothing of what was deleted is left in it or beside it.
+
+        Raises StoreError when another process keeps it from being done; it may be tried again.
+        """
+        with self._lock, store_errors(self.path):
+            self._db.execute("VACUUM")
+            busy = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        if busy:
+            raise StoreError(f"store {self.path}: others read it, so that what was erased is still in its WAL")
 
     def read(self, sql: str, values: tuple[Any, ...] = ()) -> list[Any]:
         """The rows of a query."""

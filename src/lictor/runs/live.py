@@ -86,10 +86,10 @@ class LiveRun(Generic[S]):
         self.tree.append(self)
         self._crashed = parent._crashed
 
-    def refold(self) -> None:
-        """Rebuild the state from the log, as after a crash."""
-        self.state, self.due, self.woken = self.machine.begin(), (), True
-        for entry in self.store.entries(self.run_id):
+    def refold(self, entries: Sequence[Entry], state: S | None = None) -> None:
+        """Rebuild the state from the log, as after a crash; from `state` on, if there is one from before `entries`."""
+        self.state, self.due, self.woken = self.machine.begin() if state is None else state, (), True
+        for entry in entries:
             if entry.kind in self._kinds:
                 self.state, self.due = self._advance(self.state, entry)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from lictor.runtime.commands import Commands
 from lictor.runtime.conversations import Conversation
 from lictor.runtime.handle import Run
+from lictor.runtime.retention import Pruned, prune
 from lictor.runtime.row import RUNS, SIGNALS, RunRow, Signal
 from lictor.runtime.runtime import Runtime
 
-__all__ = ["RUNS", "SIGNALS", "Commands", "Conversation", "Run", "RunRow", "Runtime", "Signal"]
+__all__ = ["RUNS", "SIGNALS", "Commands", "Conversation", "Pruned", "Run", "RunRow", "Runtime", "Signal", "prune"]

@@ -27,11 +27,12 @@ class Kept:
     A few of the latest, and each only as long as its log is the one that it was folded from.
     """
 
-    __slots__ = ("_handed", "_settled", "_store")
+    __slots__ = ("_handed", "_settled", "_store", "_whole")
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._handed: dict[str, _Left] = {}
+        self._whole: set[str] = set()
         self._settled: OrderedDict[str, _Left] = OrderedDict()
 
     def hand_over(self, session: Session) -> None:
@@ -41,12 +42,22 @@ class Kept:
 
     def handed(self, run_id: str) -> Session | None:
         """The session that was handed over, once."""
-        return self._fitting(run_id, self._handed.pop(run_id, None))
+        session = self._fitting(run_id, self._handed.pop(run_id, None))
+        if session is not None:
+            self._whole.add(run_id)
+        return session
+
+    def over(self, run_id: str) -> None:
+        """The stint that was handed a session has left."""
+        self._whole.discard(run_id)
 
     def settle(self, session: Session) -> None:
-        """Keep what a stint left behind; only to be read, never to be driven."""
+        """Keep what a stint left behind that drove its run from start to end; only to be read, never to be driven.
+
+        Where a run waited, its account may have been opened before a held step was booked: then the log tells.
+        """
         left = self._left(session)
-        if left.size > MOST_ENTRIES:
+        if left.size > MOST_ENTRIES or not session.live.finished or session.live.run_id not in self._whole:
             return
         self._settled[session.live.run_id] = left
         self._settled.move_to_end(session.live.run_id)

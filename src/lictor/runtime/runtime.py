@@ -181,6 +181,8 @@ class Runtime:
         DefinitionNotFound when its agent is not known here.
         """
         row = self.row(run_id)
+        if row.erased is not None:
+            raise NotResumable(f"what run {run_id} said and did was erased; start a new run")
         if row.definition not in self._definitions:
             raise DefinitionNotFound(f"run {run_id} is one of {row.definition!r}; pass it in Runtime(definitions=…)")
         if interceptors or run_id not in self._definitions.given:
@@ -219,7 +221,8 @@ class Runtime:
     async def trace(self, run_id: str) -> AgentTrace:
         """The transcript and steps of a run (root or nested), in any status."""
         row = self._rows.get(run_id)
-        return trace_of(run_id, self.store.entries(run_id), row.messages if row else ())
+        found = trace_of(run_id, self.store.entries(run_id), row.messages if row else ())
+        return found if row is None or row.erased is None else replace(found, status=row.status)
 
     async def wait(self, run_id: str, until: str) -> RunResult:
         """Wait for a park or the end; see `Run.result`."""
@@ -234,6 +237,8 @@ class Runtime:
             ):
                 break
             await self._stints.bells.wait(run_id)
+        if row.erased is not None:
+            return RunResult(status=row.status, run_id=run_id, trace=await self.trace(run_id))  # type: ignore[arg-type]
         session = self._stints.session(row)
         over = row.status in TERMINAL
         requests = () if over else tuple(await self.docket.pending(run=run_id, limit=10_000))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import replace
+from functools import partial
 
 from lictor import faults
-from lictor.agent import Session, stint
+from lictor.agent import Session, snapshot, stint
 from lictor.docket import Docket, Request
 from lictor.errors import StoreError
 from lictor.journal import Store, new_owner, retire
@@ -41,6 +42,7 @@ class Stints:
         self._conversations = Conversations(store)
         self._live: dict[str, Session] = {}
         self._kept = Kept(store)
+        self._grew: set[str] = set()
         self._left = False
         self.engine = LocalEngine(clock, docket, self._stint)
         self.engine.on_idle = self._idle
@@ -131,11 +133,16 @@ class Stints:
             return
         self._live[run_id] = session
         session.live.task = asyncio.current_task()
+        self.store.grows(run_id, partial(self._grown, run_id))
         try:
             await stint(session, session.options.watchers)
         finally:
+            self._snapshot(run_id)  # if the run never gave way since it grew
+            self._grew.discard(run_id)
+            self.store.grows(run_id, None)
             del self._live[run_id]
             self._settle(run_id, session)
+            self._kept.over(run_id)
 
     def _claimed(self, run_id: str) -> RunRow | None:
         """Take the lease of a run that has something to do; its row, or None when it is not for us."""
@@ -173,6 +180,18 @@ class Stints:
             self._kept.settle(session)
             self.store.release(run_id, self.owner)
         faults.reach("finish.after" if over else "park.after")
+
+    def _grown(self, run_id: str) -> None:
+        self._grew.add(run_id)
+        self._loop.call_soon(self._snapshot, run_id)  # within an append the state is one entry behind
+
+    def _snapshot(self, run_id: str) -> None:
+        """The log of a run has doubled: have it kept what it is folded to. Without that nothing is lost but time."""
+        session = self._live.get(run_id)
+        if session is not None and run_id in self._grew:
+            self._grew.discard(run_id)
+            with contextlib.suppress(StoreError):
+                snapshot(session)
 
     def look(self) -> None:
         """Drive what has something to do and no driver, and tell live runs what others did to them."""
