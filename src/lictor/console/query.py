@@ -89,6 +89,7 @@ def run_view(row: RunRow) -> dict[str, Any]:
         "conversation": row.conversation,
         "source": row.source,
         "policy": row.policy,
+        "erased": _instant(row.erased),
     }
 
 
@@ -201,7 +202,7 @@ def _events(runtime: Runtime, root: str) -> list[dict[str, Any]]:
     paths: dict[str, tuple[Step, ...]] = {}
     found: list[dict[str, Any]] = []
     for item in runtime.store.root_entries(root):
-        if item.entry.kind == "run_started":
+        if item.entry.kind == "run_started" and "path" in item.entry.payload:
             paths[item.run_id] = tuple([Step(*step) for step in item.entry.payload["path"]])
         found += map(event_view, events_of(item, paths.get(item.run_id, ())))
     return found

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from lictor.journal import Entry, Store
+from lictor.journal import Entry, Log, Store
 from lictor.runs.ledger import Ledger
 from lictor.runs.machine import Command, Machine
 from lictor.runs.outcome import Cause, Step
@@ -88,10 +88,10 @@ class LiveRun(Generic[S]):
         """Live and die with the process that drives `parent`."""
         self._process = parent._process
 
-    def refold(self) -> None:
-        """Rebuild the state from the log, as after a crash."""
-        self.state, self.due, self.woken = self.machine.begin(), (), True
-        for entry in self.store.entries(self.run_id):
+    def refold(self, entries: Sequence[Entry], state: S | None = None) -> None:
+        """Rebuild the state from the log, as after a crash; from `state` on, if there is one from before `entries`."""
+        self.state, self.due, self.woken = self.machine.begin() if state is None else state, (), True
+        for entry in entries:
             if entry.kind in self._kinds:
                 self.state, self.due = self._advance(self.state, entry)
 
@@ -111,6 +111,10 @@ class LiveRun(Generic[S]):
             listener(entry)
         if kind in self._kinds:
             self.state, self.due = self._advance(self.state, entry)
+
+    def holds(self, log: Log) -> bool:
+        """Whether `log` is what this run appends to."""
+        return self._log is log
 
     @property
     def finished(self) -> bool:
