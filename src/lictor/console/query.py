@@ -93,41 +93,7 @@ def run_view(row: RunRow) -> dict[str, Any]:
 
 def request_view(request: Request) -> dict[str, Any]:
     """A request: what is asked, by whom, who may decide, and what was decided."""
-    done = request.resolution
-    resolution = None
-    if done is not None:
-        by = {"kind": done.decided_by.kind, "id": done.decided_by.id, "via": done.decided_by.via}
-        resolution = {
-            "verb": done.verb,
-            "decided_by": by,
-            "at": _instant(done.at),
-            "feedback": done.feedback,
-            "value": thaw(done.value),
-            "arguments": thaw(done.arguments),
-        }
-    return {
-        "id": request.id,
-        "kind": request.kind,
-        "status": request.status,
-        "verbs": list(request.verbs),
-        "root_run": request.root_run,
-        "run_id": request.run_id,
-        "path": [step._asdict() for step in request.path],
-        "requester": request.requester,
-        "user": request.user,
-        "parties": [list(party) for party in request.parties],
-        "approvals": list(request.approvals),
-        "tool": request.tool,
-        "arguments": thaw(request.arguments),
-        "point": request.shown.point,
-        "value": thaw(request.shown.value),
-        "reasons": [{"name": each.name, "reason": each.reason, "message": each.message} for each in request.reasons],
-        "digest": request.digest,
-        "epoch": request.epoch,
-        "created": _instant(request.created),
-        "deadline": _instant(request.deadline),
-        "resolution": resolution,
-    }
+    return request.json()
 
 
 def result_view(result: RunResult) -> dict[str, Any]:
@@ -196,9 +162,7 @@ def _events(runtime: Runtime, root: str) -> list[dict[str, Any]]:
     for item in runtime.store.root_entries(root):
         if item.entry.kind == "run_started":
             paths[item.run_id] = tuple([Step(*step) for step in item.entry.payload["path"]])
-        for event in events_of(item, paths.get(item.run_id, ())):
-            told = event.json()
-            found.append(told | {"payload": {name: thaw(value) for name, value in told["payload"].items()}})
+        found += [event.json() for event in events_of(item, paths.get(item.run_id, ()))]
     return found
 
 

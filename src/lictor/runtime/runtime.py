@@ -19,6 +19,7 @@ from lictor.runtime.commands import Commands
 from lictor.runtime.conversations import Conversation, Conversations
 from lictor.runtime.definitions import Definitions
 from lictor.runtime.handle import Run
+from lictor.runtime.references import referred
 from lictor.runtime.row import RUNS, RunRow, checked
 from lictor.runtime.stints import Stints
 from lictor.values import Clock, new_id
@@ -37,7 +38,7 @@ class Runtime:
         governance: how verdicts compose, for every run; then agents may not set their own.
         interceptors: policies above every agent.
         watchers: see every run; told what happens, without power over it.
-        definitions: name -> Agent, for runs that another Runtime started.
+        definitions: name -> Agent (or `module:attr`, imported now), for runs that another Runtime started.
         deps: the default of `start(deps=)`.
         models: name of an agent -> ChatModel, instead of the one it defines (tests, staging). Looked
             into at each call, so that more may be added later.
@@ -56,7 +57,7 @@ class Runtime:
         governance: Governance | None = None,
         interceptors: Any = (),
         watchers: Sequence[Any] = (),
-        definitions: Mapping[str, Agent] = EMPTY,
+        definitions: Mapping[str, Agent | str] = EMPTY,
         deps: Any = None,
         models: Mapping[str, ChatModel] = EMPTY,
         clock: Clock | None = None,
@@ -77,7 +78,7 @@ class Runtime:
         self._stints = Stints(self.store, self.clock, self.docket, self._definitions)
         self._drives = drive
         for name, definition in definitions.items():
-            self._definitions.register(definition, name)
+            self._definitions.register(referred(definition), name)
 
     async def __aenter__(self) -> Runtime:
         await self._stints.open(self._drives)
