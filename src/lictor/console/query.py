@@ -181,7 +181,10 @@ async def health(runtime: Runtime) -> dict[str, Any]:
 
     `undriven` have something to do and no living driver; `stale_leases` are those of them that a
     driver left in the middle of a step. Both go on when a process that knows the agent resumes them.
+    `broken` names every promise that what is stored does not keep (`lictor.testing.sweep`).
     """
+    from lictor.testing import sweep
+
     now = runtime.clock.now()
     rows: Mapping[str, RunRow] = {row.run_id: row for row in runtime.store.table(RUNS).values()}
     pending = runtime.store.table(REQUESTS).find(status="pending")
@@ -193,6 +196,7 @@ async def health(runtime: Runtime) -> dict[str, Any]:
         "open_requests": len(pending),
         "overdue_requests": len([each for each in pending if each.deadline is not None and each.deadline <= now]),
         "undriven": undriven,
+        "broken": await sweep(runtime, adopted=False),
         "stale_leases": [run_id for run_id in undriven if rows[run_id].status == "running"],
     }
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from lictor import faults
-from lictor.agent import Agent, AgentTrace, result_of, split_limits, trace_of
+from lictor.agent import Agent, AgentTrace, Session, result_of, split_limits, trace_of
 from lictor.docket import Docket, Request
 from lictor.errors import DefinitionError, DefinitionNotFound, NotResumable, PolicyChanged
 from lictor.hooks import Governance
@@ -151,13 +151,15 @@ class Runtime:
                 source=source,
             )
         )
-        row = replace(row, **await self._take_conversation(conversation, run_id, on_busy))
+        await self._await_conversation(conversation, on_busy)
         self._definitions.give(run_id, interceptors, deps, watchers)
-        session = self._stints.session(row)
         faults.reach("submit.before")
         with self.store.transaction():
             known = self._rows.find(start_key=key) if key is not None else ()
             if not known:
+                if conversation is not None:
+                    row = replace(row, **self._conversations.take(conversation, run_id))
+                session = self._stints.session(row)
                 session.live.record("run_started", {"agent": agent.name, "path": [[agent.name, run_id, None]]})
                 self._rows[run_id] = replace(row, policy=session.plan.policy)
         if known:  # another process started it since we looked
@@ -185,25 +187,32 @@ class Runtime:
             self._definitions.give(run_id, interceptors)
         if self.store.holder(run_id, self.clock.now()) not in (None, self._stints.owner):
             raise NotResumable(f"run {run_id} is driven by another Runtime; wait for its result there")
-        session = self._stints.session(row)
+        with self.store.transaction():
+            fresh = self._rows[run_id] == row
+            if fresh:
+                self._renew(row, self._stints.session(row), accept_policy_change)
+        if not fresh:  # somebody else goes on with it
+            return await self.resume(run_id, interceptors=interceptors, accept_policy_change=accept_policy_change)
+        self._stints.engine.submit(run_id)
+        return Run(self, run_id)
+
+    def _renew(self, row: RunRow, session: Session, accept_policy_change: bool) -> None:
+        """Accept a changed policy, and make the next attempt of a failed run; within a transaction."""
         if row.policy is not None and session.plan.policy != row.policy:
             if not accept_policy_change:
                 raise PolicyChanged([f"policy {row.policy} became {session.plan.policy}"])
             session.live.record("policy_changed", {"from": row.policy, "to": session.plan.policy})
-            self.docket.supersede(run_id)
-            row = replace(row, policy=session.plan.policy)
-            self._rows[run_id] = row
-        if row.status in TERMINAL:
-            cause = session.live.state.cause
-            if cause is None or not cause.resumable:
-                raise NotResumable(
-                    f"run {run_id} is {row.status}; only a failed run that is resumable has a next attempt"
-                )
-            self._conversations.take_again(row.conversation, run_id, session)
-            session.live.record("resumed", {})
-            self._rows[run_id] = replace(row, status="queued")
-        self._stints.engine.submit(run_id)
-        return Run(self, run_id)
+            self.docket.supersede(row.run_id)
+            row = self._rows[row.run_id] = replace(row, policy=session.plan.policy)
+        if row.status not in TERMINAL:
+            return
+        cause = session.live.state.cause
+        if cause is None or not cause.resumable:
+            text = f"run {row.run_id} is {row.status}; only a failed run that is resumable has a next attempt"
+            raise NotResumable(text)
+        self._conversations.take_again(row.conversation, row.run_id, session)
+        session.live.record("resumed", {})
+        self._rows[row.run_id] = replace(row, status="queued")
 
     # reading
 
@@ -244,19 +253,16 @@ class Runtime:
         """End a run for `cause`, live or parked; a terminal one is left as it is."""
         await self._stints.interrupt(self.row(run_id), cause)
 
-    async def _take_conversation(self, name: str | None, run_id: str, on_busy: str) -> dict[str, Any]:
-        """Make `run_id` the writer of a conversation; what it holds so far."""
+    async def _await_conversation(self, name: str | None, on_busy: str) -> None:
+        """Wait until nobody writes to a conversation, or have its writer cancelled."""
         if on_busy not in ("reject", "wait", "cancel"):
             raise DefinitionError(f"on_busy={on_busy!r}: use 'reject', 'wait' or 'cancel'")
-        if name is None:
-            return {}
-        owner = self._conversations.owner(name)
-        while owner is not None and on_busy != "reject":
+        owner = None if name is None else self._conversations.owner(name)
+        while name is not None and owner is not None and on_busy != "reject":
             if on_busy == "cancel":
                 await self.interrupt(owner.run_id, Cause("cancelled", None, "runtime:on_busy"))
             await self.wait(owner.run_id, "end")
             owner = self._conversations.owner(name)
-        return self._conversations.take(name, run_id)
 
     async def conversation(self, name: str) -> Conversation:
         """A conversation as stored; empty when unknown."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from lictor import faults
 from lictor.agent import Session, stint
 from lictor.docket import Docket, Request
-from lictor.errors import StoreError
+from lictor.errors import LostLease, StoreError
 from lictor.journal import Store, new_owner, retire
 from lictor.runs import TERMINAL, Cause
 from lictor.runtime.bells import Bells
@@ -79,10 +79,15 @@ class Stints:
             return
         session = self._live.get(run_id)
         if session is not None:
-            self._rows[run_id] = replace(row, status="cancelling")
-            session.live.interrupt(cause)
-            return
+            with contextlib.suppress(LostLease):  # then it is another driver's, which we tell
+                with self.store.transaction(run_id):
+                    self._rows[run_id] = replace(row, status="cancelling")
+                session.live.interrupt(cause)
+                return
         with self.store.transaction():
+            row = self._rows[run_id]
+            if row.status in TERMINAL:  # it ended since we looked
+                return
             for request in await self.docket.pending(run=run_id, limit=10_000):
                 self.docket.withdraw(request.run_id)
             if self.store.append_outside(run_id, run_id, "cause", cause.json(), self.clock.now()):
@@ -98,8 +103,13 @@ class Stints:
         row = self._rows[run_id]
         if row.status not in TERMINAL and row.definition not in self._definitions:
             return
+        adopts = row.status == "running"
+        if adopts:
+            faults.reach("adopt.before")
         if not self.store.claim(run_id, self.owner, self.clock.now(), LEASE_SECONDS):
             return
+        if adopts:
+            faults.reach("adopt.after")
         row = self._rows[run_id]  # whoever drove it before us may have written it since
         if row.status in TERMINAL:  # a wake-up or a signal came too late: nothing of it stays
             self._drop_signals(run_id)
