@@ -9,6 +9,7 @@ from shopfloor import Shop, effects_fit, holds
 
 from lictor import ALLOW, Runtime, faults, interceptor
 from lictor.errors import StoreError
+from lictor.journal.sqlite import SqliteStore
 from lictor.testing import invariants, sweep
 
 LIMITS = range(80_000, 400_000, 40_000)
@@ -91,26 +92,35 @@ async def test_a_disk_full_at_a_park_ends_nothing(shop):
         assert (await sweep(runtime), shop.done()["pay"]) == ([], 1)
 
 
-async def test_a_disk_full_at_a_question_is_no_verdict(shop):
-    """A request that cannot be written denies nothing and blocks nothing: the run goes on when there is room."""
+class FullForAMoment(SqliteStore):
+    """A store whose next transaction of a driver fails once it is told so; right after there is room again."""
+
+    fails = False
+
+    def transaction(self, root=None):
+        if root is not None and self.fails:
+            self.fails = False
+            raise StoreError("the disk is full")
+        return super().transaction(root)
+
+
+async def test_a_question_that_cannot_be_written_is_no_verdict(shop):
+    """It denies nothing and blocks nothing: the run stays as it is stored, and asks when there is room."""
+
+    @interceptor(points=["pre_tool_call"], name="filler", version="1")
+    def filler(context):
+        store.fails = not filled
+        filled.append(True)
+        return ALLOW
+
     filled = []
-    with contextlib.ExitStack() as trouble:
-
-        @interceptor(points=["pre_tool_call"], name="filler", version="1")
-        def filler(context):
-            if not filled:
-                filled.append(True)
-                trouble.enter_context(full(runtime.store))
-                runtime.store.log(run.id, run.id).append("note", {"text": LONG}, runtime.clock.now())
-            return ALLOW
-
-        agent = clerk(shop).with_(interceptors=[filler])
-        async with Runtime(shop.url, definitions={"clerk": agent}) as runtime:
+    agent = clerk(shop).with_(interceptors=[filler])
+    with contextlib.closing(FullForAMoment(shop.url)) as store:
+        async with Runtime(store, definitions={"clerk": agent}) as runtime:
             run = await runtime.start(agent, "pay")
             with pytest.raises(StoreError, match="disk is full"):
                 await run.result()
-            assert run.status == "running"
-            trouble.close()
+            assert (run.status, len(filled)) == ("running", 1)
             await runtime.resume(run.id)
             [request] = (await run.result()).requests
             await runtime.docket.decide(request.id, "approve", by="human:ana")

@@ -1,6 +1,7 @@
 """A process that drives runs: started by the tests of this folder, killed or stopped in the middle.
 
 worker.py start URL EFFECTS     start the run (key "k") or find it, drive it to a park or its end
+worker.py tell URL EFFECTS      the same, and print each event as it is told
 worker.py serve URL EFFECTS     drive whatever has no driver, until the run is over
 
 SLOW: seconds that `send` takes. FILE_LIMIT: bytes that no file may grow beyond once the store is open.
@@ -72,12 +73,15 @@ async def main(mode):
             faults.arm(point, lambda: (runtime.store.flush(), os.kill(os.getpid(), signal.SIGSTOP)), int(after or 0))
         if "FILE_LIMIT" in os.environ:
             resource.setrlimit(resource.RLIMIT_FSIZE, (int(os.environ["FILE_LIMIT"]),) * 2)
-        if mode == "start":
+        if mode in ("start", "tell"):
             run = await runtime.start(agent, "refund 42", key="k")
         else:
             while not runtime._rows.find(start_key="k"):  # noqa: ASYNC110 - the other side is another process
                 await asyncio.sleep(0.02)  # budget: the other side is a real process
             run = await runtime.run(runtime._rows.find(start_key="k")[0].run_id)
+        if mode == "tell":
+            async for event in run.events(follow=True):
+                print(event.cursor, event.kind, event.seq, flush=True)
         result = await run.result("end")
         print(result.status, result.answer, flush=True)
 

@@ -57,9 +57,13 @@ class Definitions:
         return known
 
     def give(self, run_id: str, interceptors: Any = (), deps: Any = None, watchers: Any = ()) -> None:
-        """Keep what was given for one run, as long as this process lives."""
+        """Keep what was given for one run, until it is over or this process ends."""
         kept = {"interceptors": interceptors, "watchers": check_watchers(watchers)}
         self.given[run_id] = {**kept, "deps": self._deps if deps is None else deps}
+
+    def forget(self, run_id: str) -> None:
+        """Keep nothing more for a run: it is over."""
+        self.given.pop(run_id, None)
 
     def session(self, row: RunRow, store: Store, clock: Clock, docket: Docket) -> Session:
         """A session of a stored run, refolded from its log. Raises DefinitionNotFound."""
@@ -68,9 +72,7 @@ class Definitions:
             raise DefinitionNotFound(
                 f"run {row.run_id} is one of {row.definition!r}; pass it in Runtime(definitions=…)"
             )
-        if row.run_id not in self.given:
-            self.give(row.run_id)
-        given = self.given[row.run_id]
+        given = self.given.get(row.run_id) or {"interceptors": (), "watchers": (), "deps": self._deps}
         max_steps, budget = split_limits(agent, row.limits)
         options = Options(
             task=row.task,

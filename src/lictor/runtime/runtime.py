@@ -152,13 +152,13 @@ class Runtime:
             )
         )
         await self._await_conversation(conversation, on_busy)
-        self._definitions.give(run_id, interceptors, deps, watchers)
         faults.reach("submit.before")
         with self.store.transaction():
             known = self._rows.find(start_key=key) if key is not None else ()
             if not known:
                 if conversation is not None:
                     row = replace(row, **self._conversations.take(conversation, run_id))
+                self._definitions.give(run_id, interceptors, deps, watchers)
                 session = self._stints.session(row)
                 session.live.record("run_started", {"agent": agent.name, "path": [[agent.name, run_id, None]]})
                 self._rows[run_id] = replace(row, policy=session.plan.policy)
@@ -234,8 +234,9 @@ class Runtime:
             row = self.row(run_id)
             if self._stints.engine.crash is not None:
                 raise self._stints.engine.crash
-            if run_id in self._stints.engine.failed:
-                raise self._stints.engine.failed[run_id]
+            failed = self._stints.failure(row)
+            if failed is not None:
+                raise failed
             if row.status in TERMINAL or (
                 until == "park" and row.status == "waiting" and not self._stints.engine.active(run_id)
             ):

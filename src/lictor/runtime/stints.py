@@ -23,6 +23,7 @@ __all__ = ["Stints"]
 
 LEASE_SECONDS = 5.0
 """How long a driver may be silent until another one takes its runs; it renews three times as often."""
+MOST_REST_SECONDS = 60.0
 
 
 class Stints:
@@ -40,10 +41,11 @@ class Stints:
         self._conversations = Conversations(store)
         self._live: dict[str, Session] = {}
         self._left = False
+        self._rests: dict[str, tuple[float, float]] = {}  # root -> until when, and how long
         self.engine = LocalEngine(clock, docket, self._stint)
         self.engine.on_idle = self._idle
         self.engine.on_drop = self._drop
-        self.engine.on_fail = store.discard  # as after a crash: what is not written did not happen
+        self.engine.on_fail = self._rest
 
     async def open(self, drives: bool) -> None:
         """Listen to the store and, if it `drives`, take up what has something to do."""
@@ -154,13 +156,36 @@ class Stints:
             else:
                 self._rows[run_id] = replace(row, status="waiting")
             self.store.release(run_id, self.owner)
+        self._rests.pop(run_id, None)
+        if over and not (state.cause and state.cause.resumable):
+            self._definitions.forget(run_id)
         faults.reach("finish.after" if over else "park.after")
+
+    def _rest(self, root: str) -> None:
+        """The store failed under a stint: as after a crash, what is not written did not happen.
+
+        The lease goes back as soon as that can be written. Whoever may drives the run again, we too,
+        but each time after a longer rest: a disk that stays full costs no model call a second.
+        """
+        self.store.discard(root)
+        rest = min(2 * self._rests.get(root, (0.0, LEASE_SECONDS / 2))[1], MOST_REST_SECONDS)
+        self._rests[root] = (self.clock.now() + rest, rest)
+
+    def failure(self, row: RunRow) -> StoreError | None:
+        """What the store raised under our last stint of a run that is not over and that nobody else drives now."""
+        failed = self.engine.failed.get(row.run_id)
+        if failed is None or row.status in TERMINAL:
+            return None
+        return failed if self.store.holder(row.run_id, self.clock.now()) in (None, self.owner) else None
 
     def look(self) -> None:
         """Drive what has something to do and no driver, and tell live runs what others did to them."""
         if self._left:  # the store told us of a change while we were leaving
             return
-        for root in self.store.woken(self.owner, self.clock.now()):
+        now = self.clock.now()
+        for root in self.store.woken(self.owner, now):
+            if self._rests.get(root, (now, 0.0))[0] > now:
+                continue
             session = self._live.get(root)
             if session is not None:
                 self.store.claim(root, self.owner, self.clock.now(), LEASE_SECONDS)
@@ -196,6 +221,9 @@ class Stints:
         while True:
             await asyncio.sleep(LEASE_SECONDS / 3)
             with contextlib.suppress(StoreError):  # a lease that cannot be prolonged runs out, and its fence holds
+                for root in self._rests:
+                    if not self.engine.active(root):
+                        self.store.release(root, self.owner)
                 self.store.renew(self.owner, self.clock.now(), LEASE_SECONDS)
                 for root in [root for root in self._live if self.store.holder(root, self.clock.now()) != self.owner]:
                     self.engine.drop(root)
