@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from lictor.runtime.auditing import CallAudit
 from lictor.runtime.commands import Commands
 from lictor.runtime.conversations import Conversation
 from lictor.runtime.handle import Run
+from lictor.runtime.listing import ChildRun
 from lictor.runtime.row import RUNS, SIGNALS, RunRow, Signal
 from lictor.runtime.runtime import Runtime
 
-__all__ = ["RUNS", "SIGNALS", "Commands", "Conversation", "Run", "RunRow", "Runtime", "Signal"]
+__all__ = [
+    "RUNS",
+    "SIGNALS",
+    "CallAudit",
+    "ChildRun",
+    "Commands",
+    "Conversation",
+    "Run",
+    "RunRow",
+    "Runtime",
+    "Signal",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -15,10 +15,12 @@ from lictor.hooks import Governance
 from lictor.journal import Store, open_store
 from lictor.models import ChatModel
 from lictor.runs import TERMINAL, Cause, RunResult, User
+from lictor.runtime.auditing import CallAudit, audit_calls
 from lictor.runtime.commands import Commands
 from lictor.runtime.conversations import Conversation, Conversations
 from lictor.runtime.definitions import Definitions
 from lictor.runtime.handle import Run
+from lictor.runtime.listing import ChildRun, children_of, root_of, rows_of
 from lictor.runtime.references import referred
 from lictor.runtime.row import RUNS, RunRow, checked
 from lictor.runtime.stints import Stints
@@ -227,6 +229,37 @@ class Runtime:
         """The transcript and steps of a run (root or nested), in any status."""
         row = self._rows.get(run_id)
         return trace_of(run_id, self.store.entries(run_id), row.messages if row else ())
+
+    async def audit(self, run_id: str) -> list[CallAudit]:
+        """Every tool call of a run and of those below it: who let it pass, as what, and what became of it.
+
+        Payload-free: digests, ids, names, reasons and times. Raises NotResumable when there is no such run.
+        """
+        root = root_of(self.store, run_id)
+        found = audit_calls(self.store.root_entries(root), await self.docket.requests(run=root))
+        return [each for each in found if run_id in (root, *[step.run_id for step in each.path])]
+
+    async def children(self, run_id: str) -> list[ChildRun]:
+        """The runs directly below a run (root or nested), oldest first; raises NotResumable when there is none."""
+        return children_of(self.store.root_entries(root_of(self.store, run_id)), run_id)
+
+    async def runs(
+        self,
+        *,
+        status: str | Iterable[str] | None = None,
+        conversation: str | None = None,
+        user: User | str | None = None,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> list[Run]:
+        """Root runs, newest first.
+
+        Arguments:
+            status, conversation, user: only those; `status` may be several.
+            limit, after: a page of at most `limit` behind the run with id `after`.
+        """
+        rows = rows_of(self.store, status=status, conversation=conversation, user=user, limit=limit, after=after)
+        return [Run(self, row.run_id) for row in rows]
 
     async def wait(self, run_id: str, until: str) -> RunResult:
         """Wait for a park or the end; see `Run.result`."""
