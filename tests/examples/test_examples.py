@@ -36,9 +36,9 @@ def test_an_example_says_what_it_is_and_stays_short(example):
     for path in example.rglob("*.py"):
         text = path.read_text()
         assert path.name.startswith("test_") or ast.get_docstring(ast.parse(text)), path
-        assert len(text.splitlines()) <= 60, path
+        assert len(text.splitlines()) <= 65, path
 
 
 def test_there_are_examples():
     """An empty folder would let the tests above pass."""
-    assert {path.name for path in EXAMPLES} >= {"1_policy", "7_tests"}
+    assert {path.name for path in EXAMPLES} >= {"1_policy", "3_service", "7_tests"}

@@ -48,8 +48,8 @@ class Points:
     ) -> Emission:
         """Emit the point that `build`, a method of the builder, makes from `fields` and `options`.
 
-        `resolver` takes the place of the run's for this emission, `more` is added to
-        `extensions.lictor`. A context that cannot be built is a recorded deny
+        `resolver` takes the place of the run's for this emission (a store that fails it is no verdict and is
+        raised), `more` is added to `extensions.lictor`. A context that cannot be built is a recorded deny
         `host_error:context_invalid` (§6.3, §10.3).
         """
         interrupted: BaseException | None = None
@@ -68,6 +68,8 @@ class Points:
                 if not hasattr(exc, "emission"):
                     raise
                 interrupted, emission = exc, getattr(exc, "emission")  # noqa: B009 - not a declared attribute
+        if resolver is not None and resolver.failure is not None:
+            raise resolver.failure
         record = emission.record
         by = None if record["decided_by"] is None else decider(emission)
         live = self._live

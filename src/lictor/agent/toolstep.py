@@ -212,9 +212,14 @@ def _start(session: Session, call: CallState, tool: Any, args: Mapping[str, Any]
         payload.update(_changed(session, call, args))
     if tool.agent is not None:
         payload["child"] = new_id()
-    live.record("tool_started", payload, live.clock.stamped if call.status == NEW else None)
-    if approver is not None and approved is not None:
-        approver.docket.consume(approved, call.digest or "")
+    at = live.clock.stamped if call.status == NEW else None
+    if approver is None or approved is None:
+        live.record("tool_started", payload, at)
+        return True
+    with live.store.transaction(live.root):  # the intent and what it uses up, or neither
+        live.record("tool_started", payload, at)
+        if not approver.docket.consume(approved, call.digest or ""):
+            raise LictorError(f"call {call.id}: its approval was used meanwhile")
     return True
 
 

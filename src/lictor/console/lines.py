@@ -161,3 +161,5 @@ def health_lines(found: Mapping[str, Any], store: str | None) -> Iterator[str]:
     for run_id in found["undriven"]:
         stale = " (its driver left a lease behind)" if run_id in found["stale_leases"] else ""
         yield f"undriven  {run_id}{stale}: {resume_command(run_id, store)}"
+    for problem in found["broken"]:
+        yield f"broken    {inline(problem)}"

@@ -95,41 +95,7 @@ def run_view(row: RunRow) -> dict[str, Any]:
 
 def request_view(request: Request) -> dict[str, Any]:
     """A request: what is asked, by whom, who may decide, and what was decided."""
-    done = request.resolution
-    resolution = None
-    if done is not None:
-        by = {"kind": done.decided_by.kind, "id": done.decided_by.id, "via": done.decided_by.via}
-        resolution = {
-            "verb": done.verb,
-            "decided_by": by,
-            "at": _instant(done.at),
-            "feedback": done.feedback,
-            "value": thaw(done.value),
-            "arguments": thaw(done.arguments),
-        }
-    return {
-        "id": request.id,
-        "kind": request.kind,
-        "status": request.status,
-        "verbs": list(request.verbs),
-        "root_run": request.root_run,
-        "run_id": request.run_id,
-        "path": [step._asdict() for step in request.path],
-        "requester": request.requester,
-        "user": request.user,
-        "parties": [list(party) for party in request.parties],
-        "approvals": list(request.approvals),
-        "tool": request.tool,
-        "arguments": thaw(request.arguments),
-        "point": request.shown.point,
-        "value": thaw(request.shown.value),
-        "reasons": [{"name": each.name, "reason": each.reason, "message": each.message} for each in request.reasons],
-        "digest": request.digest,
-        "epoch": request.epoch,
-        "created": _instant(request.created),
-        "deadline": _instant(request.deadline),
-        "resolution": resolution,
-    }
+    return request.json()
 
 
 def event_view(event: Event) -> dict[str, Any]:
@@ -223,7 +189,10 @@ async def health(runtime: Runtime) -> dict[str, Any]:
 
     `undriven` have something to do and no living driver; `stale_leases` are those of them that a
     driver left in the middle of a step. Both go on when a process that knows the agent resumes them.
+    `broken` names every promise that what is stored does not keep (`lictor.testing.sweep`).
     """
+    from lictor.testing import sweep
+
     now = runtime.clock.now()
     rows: Mapping[str, RunRow] = {row.run_id: row for row in runtime.store.table(RUNS).values()}
     pending = runtime.store.table(REQUESTS).find(status="pending")
@@ -235,6 +204,7 @@ async def health(runtime: Runtime) -> dict[str, Any]:
         "open_requests": len(pending),
         "overdue_requests": len([each for each in pending if each.deadline is not None and each.deadline <= now]),
         "undriven": undriven,
+        "broken": await sweep(runtime, adopted=False),
         "stale_leases": [run_id for run_id in undriven if rows[run_id].status == "running"],
     }
 

@@ -220,8 +220,9 @@ def inbox(
 def doctor(store: Store = None, as_json: Json = False) -> None:
     """Check a store: schema, damage, runs by status, open requests, stale leases.
 
-    Changes nothing, an older schema is told and not migrated. Ends with 1 when the file is damaged or a driver died in
-    the middle of a step.
+    Also every promise about what is stored: requests are decided once, numbers have no gap, no effect is committed
+    twice, what a run tells is what its row says. Changes nothing, an older schema is told and not migrated. Ends
+    with 1 when the file is damaged, a promise is broken, or a driver died in the middle of a step.
     """
     from lictor.console import query
     from lictor.console.lines import health_lines
@@ -246,6 +247,8 @@ def doctor(store: Store = None, as_json: Json = False) -> None:
         say(health_lines(found, store))
     if found["damage"]:
         fail(FAILED, f"{url} is damaged; restore a backup")
+    if found["broken"]:
+        fail(FAILED, f"{url} breaks {len(found['broken'])} promise(s); keep a copy and report it")
     if found["stale_leases"]:
         fail(
             FAILED,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lictor import faults
 from lictor.docket.actor import Actor
 from lictor.docket.grant import Grant
 from lictor.docket.request import Decision, Request, decide, expire, requests_in_order, withdraw
@@ -183,24 +184,21 @@ class Docket:
             kind=kind,
             epoch=epoch,
         )
-        request = self.find(request_id)
-        try:
-            _check_stored("value", decision.value)
-            _check_stored("arguments", decision.arguments)
-            after = decide(request, decision, self._clock.now())
-        except LictorError as exc:
-            self._refuse(request, decision, exc)
-            raise
-        if after is request:
-            return request
-        with self._store.transaction():
-            taken = self._swap(request, after)
-            if taken and after.status != "pending":
-                self._store.wake(after.root_run)
-            if taken and scope == "same_arguments" and after.status == "approved" and after.grant_key is not None:
-                self._grant(after, str(actor))
-        if not taken:
-            return await self._raced(request_id, decision)
+        while True:
+            request = self.find(request_id)
+            try:
+                _check_stored("value", decision.value)
+                _check_stored("arguments", decision.arguments)
+                after = decide(request, decision, self._clock.now())
+            except LictorError as exc:
+                self._refuse(request, decision, exc)
+                raise
+            if after is request:
+                return request
+            faults.reach("settle.before")
+            if self._settle(request, after, scope, actor):  # else somebody was faster: what stands now decides
+                break
+        faults.reach("settle.after")
         if after.status != "pending":
             self._changed(after)
         return after
@@ -217,14 +215,16 @@ class Docket:
         log = log_of(request_id)
         self._store.append_outside(log, log, kind, payload, self._clock.now())
 
-    async def _raced(self, request_id: str, decision: Decision) -> Request:
-        """Somebody else settled it between our look and our write: what stands decides."""
-        request = self.find(request_id)
-        try:
-            return decide(request, decision, self._clock.now())
-        except LictorError as exc:
-            self._refuse(request, decision, exc)
-            raise
+    def _settle(self, request: Request, after: Request, scope: str, actor: Actor) -> bool:
+        """Write a decision, what stands from it, and the wake-up, if nobody wrote the request since we looked."""
+        with self._store.transaction():
+            if not self._swap(request, after):
+                return False
+            if after.status != "pending":
+                self._store.wake(after.root_run)
+            if scope == "same_arguments" and after.status == "approved" and after.grant_key is not None:
+                self._grant(after, str(actor))
+        return True
 
     def _refuse(self, request: Request, decision: Decision, exc: LictorError) -> None:
         if isinstance(exc, DecisionRefused) and request.status == "pending" and exc.status == "expired":
@@ -316,17 +316,19 @@ class Docket:
     def withdraw(self, run_id: str, status: str = "cancelled") -> list[Request]:
         """Close the open requests of one run."""
         closed = []
-        for request in self._requests.find(run_id=run_id, status="pending"):
-            after = withdraw(request, status)
-            if self._swap(request, after):
-                closed.append(after)
+        with self._store.transaction():  # one of several parties may be approving right now
+            for request in self._requests.find(run_id=run_id, status="pending"):
+                after = withdraw(request, status)
+                if self._swap(request, after):
+                    closed.append(after)
         return closed
 
     def supersede(self, root: str) -> None:
         """Close the open approvals of a root and of the runs below it: they are asked again under another policy."""
-        for request in self._requests.find(root_run=root, status="pending"):
-            if request.kind in ("tool_call", "step"):
-                self._swap(request, withdraw(request, "superseded"))
+        with self._store.transaction():
+            for request in self._requests.find(root_run=root, status="pending"):
+                if request.kind in ("tool_call", "step"):
+                    self._swap(request, withdraw(request, "superseded"))
 
     def next_deadline(self) -> float | None:
         """The earliest deadline of an open request; `deadlines_changed` is set when one was opened since."""
@@ -337,13 +339,12 @@ class Docket:
     def expire_due(self) -> list[Request]:
         """Settle every open request whose deadline passed."""
         now, gone = self._clock.now(), []
-        for request in self._requests.upto("deadline", now, status="pending"):
-            after = expire(request, now)
-            with self._store.transaction():
-                taken = after is not request and self._swap(request, after)
-                if taken:
+        with self._store.transaction():  # a request that is settled and a run that sleeps on would wait for ever
+            for request in self._requests.upto("deadline", now, status="pending"):
+                after = expire(request, now)
+                if after is not request and self._swap(request, after):
                     self._store.wake(after.root_run)
-            if taken:
-                gone.append(after)
-                self._changed(after)
+                    gone.append(after)
+        for after in gone:
+            self._changed(after)
         return gone

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lictor.docket.actor import Actor
+from lictor.docket.telling import request_json, resolution_json
 from lictor.errors import (
     AlreadyDecided,
     DefinitionError,
@@ -111,6 +112,10 @@ class Resolution:
     value: Any = None
     arguments: Mapping[str, Any] | None = None
 
+    def json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return resolution_json(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
@@ -183,6 +188,10 @@ class Request:
         if self.responders and self.responders not in named:
             named.append(self.responders)
         return tuple(dict.fromkeys(named))
+
+    def json(self) -> dict[str, Any]:
+        """As a JSON object: what is asked, by whom, who may decide, and what was decided."""
+        return request_json(self)
 
 
 def request_digest(binding: Mapping[str, Any]) -> str:

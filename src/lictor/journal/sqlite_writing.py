@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
+from lictor import faults
 from lictor.errors import LostLease, StoreError
 from lictor.journal.sqlite_events import EventQueue
 from lictor.journal.sqlite_file import open_file, store_error, store_errors
@@ -50,11 +51,13 @@ class SqliteWriting:
                     self._check_fence(root)
                     yield self._db
                     self._events.write()
+                    faults.reach("append.before")
                     self._db.execute("COMMIT")
             except BaseException:
                 self._roll_back(own)
                 raise
             self._events.commit()
+            faults.reach("append.after")
             hooks, self._after_commit = self._after_commit, []
             for hook in hooks:
                 hook()

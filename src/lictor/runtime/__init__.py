@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from lictor.runtime.auditing import CallAudit
 from lictor.runtime.commands import Commands
 from lictor.runtime.conversations import Conversation
 from lictor.runtime.handle import Run
+from lictor.runtime.listing import ChildRun
 from lictor.runtime.retention import Pruned, prune
 from lictor.runtime.row import RUNS, SIGNALS, RunRow, Signal
 from lictor.runtime.runtime import Runtime
@@ -13,6 +15,8 @@ from lictor.runtime.targets import agent_of, load_target
 __all__ = [
     "RUNS",
     "SIGNALS",
+    "CallAudit",
+    "ChildRun",
     "Commands",
     "Conversation",
     "Pruned",

@@ -10,7 +10,7 @@ from functools import partial
 from lictor import faults
 from lictor.agent import Session, snapshot, stint
 from lictor.docket import Docket, Request
-from lictor.errors import StoreError
+from lictor.errors import LostLease, StoreError
 from lictor.journal import Store, new_owner, retire
 from lictor.runs import TERMINAL, Cause
 from lictor.runtime.bells import Bells
@@ -25,6 +25,7 @@ __all__ = ["Stints"]
 
 LEASE_SECONDS = 5.0
 """How long a driver may be silent until another one takes its runs; it renews three times as often."""
+MOST_REST_SECONDS = 60.0
 
 
 class Stints:
@@ -45,10 +46,11 @@ class Stints:
         self._grew: set[str] = set()
         self._left = False
         self._own: set[str] | None = None
+        self._rests: dict[str, tuple[float, float]] = {}  # root -> until when, and how long
         self.engine = LocalEngine(clock, docket, self._stint)
         self.engine.on_idle = self._idle
         self.engine.on_drop = self._drop
-        self.engine.on_fail = store.discard  # as after a crash: what is not written did not happen
+        self.engine.on_fail = self._rest
 
     async def open(self, drives: bool | str) -> None:
         """Listen to the store and, if it `drives`, take up what has something to do; `"own"`: of its own runs only."""
@@ -116,10 +118,15 @@ class Stints:
             return
         session = self._live.get(run_id)
         if session is not None:
-            self._rows[run_id] = replace(row, status="cancelling")
-            session.live.interrupt(cause)
-            return
+            with contextlib.suppress(LostLease):  # then it is another driver's, which we tell
+                with self.store.transaction(run_id):
+                    self._rows[run_id] = replace(row, status="cancelling")
+                session.live.interrupt(cause)
+                return
         with self.store.transaction():
+            row = self._rows[run_id]
+            if row.status in TERMINAL:  # it ended since we looked
+                return
             for request in await self.docket.pending(run=run_id, limit=10_000):
                 self.docket.withdraw(request.run_id)
             if self.store.append_outside(run_id, run_id, "cause", cause.json(), self.clock.now()):
@@ -167,6 +174,9 @@ class Stints:
         row = self._rows[run_id]
         if row.status not in TERMINAL and not self._definitions.knows(row):
             return None
+        adopts = row.status == "running"
+        if adopts:
+            faults.reach("adopt.before")
         with self.store.transaction():
             if not self.store.claim(run_id, self.owner, self.clock.now(), LEASE_SECONDS):
                 return None
@@ -176,6 +186,8 @@ class Stints:
                 self.store.release(run_id, self.owner)
                 return None
             self._rows[run_id] = replace(row, status="running")
+        if adopts:
+            faults.reach("adopt.after")
         return row
 
     def _settle(self, run_id: str, session: Session) -> None:
@@ -197,6 +209,9 @@ class Stints:
                 self._rows[run_id] = replace(row, status="waiting")
             self._kept.settle(session)
             self.store.release(run_id, self.owner)
+        self._rests.pop(run_id, None)
+        if over and not (state.cause and state.cause.resumable):
+            self._definitions.forget(run_id)
         faults.reach("finish.after" if over else "park.after")
 
     def _grown(self, run_id: str) -> None:
@@ -211,11 +226,31 @@ class Stints:
             with contextlib.suppress(StoreError):
                 snapshot(session)
 
+    def _rest(self, root: str) -> None:
+        """The store failed under a stint: as after a crash, what is not written did not happen.
+
+        The lease goes back as soon as that can be written. Whoever may drives the run again, we too,
+        but each time after a longer rest: a disk that stays full costs no model call a second.
+        """
+        self.store.discard(root)
+        rest = min(2 * self._rests.get(root, (0.0, LEASE_SECONDS / 2))[1], MOST_REST_SECONDS)
+        self._rests[root] = (self.clock.now() + rest, rest)
+
+    def failure(self, row: RunRow) -> StoreError | None:
+        """What the store raised under our last stint of a run that is not over and that nobody else drives now."""
+        failed = self.engine.failed.get(row.run_id)
+        if failed is None or row.status in TERMINAL:
+            return None
+        return failed if self.store.holder(row.run_id, self.clock.now()) in (None, self.owner) else None
+
     def look(self) -> None:
         """Drive what has something to do and no driver, and tell live runs what others did to them."""
         if self._left:  # the store told us of a change while we were leaving
             return
-        for root in filter(self._drives, self.store.woken(self.owner, self.clock.now())):
+        now = self.clock.now()
+        for root in filter(self._drives, self.store.woken(self.owner, now)):
+            if self._rests.get(root, (now, 0.0))[0] > now:
+                continue
             session = self._live.get(root)
             if session is not None:
                 self.store.claim(root, self.owner, self.clock.now(), LEASE_SECONDS)
@@ -251,6 +286,9 @@ class Stints:
         while True:
             await asyncio.sleep(LEASE_SECONDS / 3)
             with contextlib.suppress(StoreError):  # a lease that cannot be prolonged runs out, and its fence holds
+                for root in self._rests:
+                    if not self.engine.active(root):
+                        self.store.release(root, self.owner)
                 self.store.renew(self.owner, self.clock.now(), LEASE_SECONDS)
                 for root in [root for root in self._live if self.store.holder(root, self.clock.now()) != self.owner]:
                     self.engine.drop(root)
