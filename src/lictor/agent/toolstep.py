@@ -343,7 +343,8 @@ async def _finish(
         final = error_result(kind, emission.verdict.reason or "denied", emission.verdict.message or "")
         is_error = True
         cause = _consequence(session, emission) or cause
-    payload = {"call": call.id, "tool": call.name, "content": cut(render(final)), "is_error": is_error}
+    content = cut(render(final))
+    payload: dict[str, Any] = {"call": call.id, "tool": call.name, "content": content, "is_error": is_error}
     below = () if call.child is None else live.store.entries(call.child)
     if below:
         payload["positions"] = taken(below)
