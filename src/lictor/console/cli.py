@@ -287,3 +287,4 @@ def conformance(
 
 
 import_module("lictor.console.verbs")  # registers the verbs over a stored run
+import_module("lictor.console.serving")  # and `serve`

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,11 +15,14 @@ from typing import Any
 
 from lictor.docket import REQUESTS, Grant, Request
 from lictor.errors import DefinitionError, StoreError, UnknownRequest
+from lictor.journal import verify_logs
 from lictor.runs import RunResult, Step, events_of
 from lictor.runtime import RUNS, RunRow, Runtime
 from lictor.values import thaw
 
 __all__ = [
+    "audit_view",
+    "driver",
     "find_id",
     "find_request",
     "find_run",
@@ -27,6 +31,7 @@ __all__ = [
     "inbox",
     "request_view",
     "result_view",
+    "run_page",
     "run_view",
     "runs",
     "short_ids",
@@ -117,6 +122,7 @@ def request_view(request: Request) -> dict[str, Any]:
         "user": request.user,
         "parties": [list(party) for party in request.parties],
         "approvals": list(request.approvals),
+        "grantable": request.grant_key is not None,
         "tool": request.tool,
         "arguments": thaw(request.arguments),
         "point": request.shown.point,
@@ -200,6 +206,48 @@ def _events(runtime: Runtime, root: str) -> list[dict[str, Any]]:
             told = event.json()
             found.append(told | {"payload": {name: thaw(value) for name, value in told["payload"].items()}})
     return found
+
+
+async def run_page(runtime: Runtime, run_id: str) -> dict[str, Any]:
+    """All there is to see of a root run: its trace, outcome, driver, and whether its log is as it was written."""
+    told = await trace(runtime, run_id)
+    audit = await audit_view(runtime, run_id)
+    return told | {"outcome": _outcome(told), "driver": driver(runtime, run_id), "audit": audit}
+
+
+def driver(runtime: Runtime, run_id: str) -> str | None:
+    """`driven` while some process drives a root run, `wanted` when it has something to do and nobody drives it."""
+    now = runtime.clock.now()
+    if runtime.store.holder(run_id, now) is not None:
+        return "driven"
+    return "wanted" if run_id in runtime.store.woken("", now) else None
+
+
+def _outcome(told: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How a run ended, from its events: `answer` is the text that was released. None while it goes on."""
+    row, events = told["run"], told["events"]
+    ends = [each["payload"] for each in events if each["kind"] == "run_finished" and each["run_id"] == row["run_id"]]
+    if not ends or row["status"] != ends[-1]["status"]:
+        return None
+    last = told["messages"][-1] if told["messages"] else {}
+    answer = last.get("content") if ends[-1]["status"] == "completed" and last.get("role") == "assistant" else None
+    return {"status": row["status"], "answer": answer} | {
+        name: ends[-1].get(name) for name in ("reason", "by", "error", "resumable")
+    }
+
+
+async def audit_view(runtime: Runtime, root: str | None = None) -> dict[str, Any] | None:
+    """Whether the log of a root run, or of every run, is intact and complete; None where no chain is kept."""
+    report = await asyncio.to_thread(verify_logs, runtime.store.url, root=root)
+    if report is None:
+        return None
+    return {
+        "intact": report.intact,
+        "complete": report.complete,
+        "entries": report.entries,
+        "erased": report.erased,
+        "problems": [*report.changed, *report.missing],
+    }
 
 
 async def inbox(runtime: Runtime, actor: str | None = None) -> list[dict[str, Any]]:

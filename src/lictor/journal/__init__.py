@@ -5,7 +5,7 @@ from __future__ import annotations
 from lictor.journal.entry import Entry, Positioned
 from lictor.journal.log import Log
 from lictor.journal.memory import MemoryStore
-from lictor.journal.opening import open_store
+from lictor.journal.opening import open_store, verify_logs
 from lictor.journal.owners import is_alive, new_owner, retire
 from lictor.journal.store import Store
 from lictor.journal.table import MemoryTable, Rows, Table
@@ -23,4 +23,5 @@ __all__ = [
     "new_owner",
     "open_store",
     "retire",
+    "verify_logs",
 ]

@@ -84,7 +84,11 @@ def checkpoints(url: str) -> dict[str, Checkpoint]:
 
 
 def verify(
-    url: str, *, audit_key: bytes | None = None, known: Mapping[str, Checkpoint | Sequence[Any]] | None = None
+    url: str,
+    *,
+    audit_key: bytes | None = None,
+    known: Mapping[str, Checkpoint | Sequence[Any]] | None = None,
+    root: str | None = None,
 ) -> AuditReport:
     """Check the chain of every run in a store file.
 
@@ -92,10 +96,14 @@ def verify(
         url: `sqlite:///file.db`; other processes may go on writing to it.
         audit_key: the key that the logs were written with.
         known: what `checkpoints` gave earlier, also after a way through JSON.
+        root: only this root run and the runs below it; `known` then names no others.
 
     Raises StoreError when the file cannot be read.
     """
-    rows = [_Row(*row) for row in _rows(url, f"SELECT {COLUMNS} FROM event ORDER BY run, seq")]  # noqa: S608
+    only = () if root is None else (root,)
+    below = "" if root is None else "WHERE root = ?"
+    sql = f"SELECT {COLUMNS} FROM event {below} ORDER BY run, seq"  # noqa: S608 - both are ours
+    rows = [_Row(*row) for row in _rows(url, sql, only)]
     changed: list[str] = []
     missing: list[str] = []
     ends = {run: Checkpoint(int(point[0]), str(point[1])) for run, point in (known or {}).items()}
@@ -105,10 +113,13 @@ def verify(
         missing += _gaps(run, of_run)
     for run, point in ends.items():
         _compare(run, point, found.get(run, []), changed, missing)
-    for root, cursor, count in _rows(url, "SELECT root, max(cursor), count(*) FROM event GROUP BY root"):
+    sql = f"SELECT root, max(cursor), count(*) FROM event {below} GROUP BY root"  # noqa: S608
+    for name, cursor, count in _rows(url, sql, only):
         if cursor != count:
-            missing.append(f"root {root}: {cursor - count} entries of its {cursor} are missing")
-    for (run,) in _rows(url, "SELECT key FROM run WHERE key NOT IN (SELECT run FROM event) ORDER BY key"):
+            missing.append(f"root {name}: {cursor - count} entries of its {cursor} are missing")
+    this = "" if root is None else "key = ? AND"
+    sql = f"SELECT key FROM run WHERE {this} key NOT IN (SELECT run FROM event) ORDER BY key"  # noqa: S608
+    for (run,) in _rows(url, sql, only):
         missing.append(f"run {run}: its whole log is missing")
     erased = sum(row.payload is None for row in rows)
     return AuditReport(
@@ -116,12 +127,12 @@ def verify(
     )
 
 
-def _rows(url: str, sql: str) -> list[tuple[Any, ...]]:
+def _rows(url: str, sql: str, given: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     path = path_of(url)
     if not path.exists():
         raise StoreError(f"store {path}: there is no such file")
     with store_errors(path), contextlib.closing(_read_only(path)) as db:
-        return db.execute(sql).fetchall()
+        return db.execute(sql, given).fetchall()
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
