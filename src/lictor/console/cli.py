@@ -237,7 +237,7 @@ def hooks(
     a run is bound to. What a Runtime or a single run adds around them cannot be seen from here.
     """
     from lictor.console.order import order_of
-    from lictor.console.targets import agent_of
+    from lictor.runtime import agent_of
 
     try:
         order = order_of(agent_of(target))

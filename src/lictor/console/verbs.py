@@ -114,7 +114,7 @@ def _place_of(target: str) -> str:
 
 
 def _loaded(target: str) -> Agent:
-    from lictor.console.targets import agent_of
+    from lictor.runtime import agent_of
 
     try:
         return agent_of(target)

@@ -151,6 +151,10 @@ class MemoryStore:
         ours = [root for root in self._woken if self.holder(root, now) == owner]
         return [*ours, *(root for root in {*under_way, *self._woken, *self._leases} if self.holder(root, now) is None)]
 
+    def idle(self, root: str, now: float) -> bool:
+        """Whether a root run has nothing to do, and nobody drives it."""
+        return root not in self._woken and self.holder(root, now) is None
+
     def append_outside(self, run_id: str, root: str, kind: str, payload: Mapping[str, Any], at: float) -> bool:
         """Add to a log from beside its driver; within one process that is always possible."""
         self.log(run_id, root).append(kind, payload, at)

@@ -153,6 +153,11 @@ class SqliteStore(SqliteWriting):
             if (wake and holder == owner) or holder is None or lease < now or not is_alive(holder)
         ]
 
+    def idle(self, root: str, now: float) -> bool:
+        """Whether a root run has nothing to do, and nobody drives it."""
+        woken = self.read("SELECT wake FROM run WHERE key = ?", (root,))
+        return not (woken and woken[0][0]) and self.holder(root, now) is None
+
     def append_outside(self, run_id: str, root: str, kind: str, payload: Mapping[str, Any], at: float) -> bool:
         """Add to a log from beside its driver: here if we drive it, else in a transaction of its own.
 

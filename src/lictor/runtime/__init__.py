@@ -7,5 +7,17 @@ from lictor.runtime.conversations import Conversation
 from lictor.runtime.handle import Run
 from lictor.runtime.row import RUNS, SIGNALS, RunRow, Signal
 from lictor.runtime.runtime import Runtime
+from lictor.runtime.targets import agent_of, load_target
 
-__all__ = ["RUNS", "SIGNALS", "Commands", "Conversation", "Run", "RunRow", "Runtime", "Signal"]
+__all__ = [
+    "RUNS",
+    "SIGNALS",
+    "Commands",
+    "Conversation",
+    "Run",
+    "RunRow",
+    "Runtime",
+    "Signal",
+    "agent_of",
+    "load_target",
+]

@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from lictor import faults
 from lictor.agent import Agent, AgentTrace, result_of, split_limits, trace_of
 from lictor.docket import Docket, Request
-from lictor.errors import DefinitionError, DefinitionNotFound, NotResumable, PolicyChanged
+from lictor.errors import DefinitionError, NotResumable, PolicyChanged
 from lictor.hooks import Governance
 from lictor.journal import Store, open_store
 from lictor.models import ChatModel
 from lictor.runs import TERMINAL, Cause, RunResult, User
 from lictor.runtime.commands import Commands
 from lictor.runtime.conversations import Conversation, Conversations
-from lictor.runtime.definitions import Definitions
+from lictor.runtime.definitions import Definitions, Load
 from lictor.runtime.handle import Run
 from lictor.runtime.row import RUNS, RunRow, checked
 from lictor.runtime.stints import Stints
+from lictor.runtime.targets import agent_of
 from lictor.values import Clock, new_id
 
 __all__ = ["Runtime"]
@@ -37,12 +38,16 @@ class Runtime:
         governance: how verdicts compose, for every run; then agents may not set their own.
         interceptors: policies above every agent.
         watchers: see every run; told what happens, without power over it.
-        definitions: name -> Agent, for runs that another Runtime started.
+        definitions: name -> Agent, or where it is (`shop.clerk:clerk`, `shop/clerk.py:clerk`), for runs that
+            another Runtime started.
         deps: the default of `start(deps=)`.
         models: name of an agent -> ChatModel, instead of the one it defines (tests, staging). Looked
             into at each call, so that more may be added later.
         clock: the time.
-        drive: False only reads and writes commands.
+        drive: True drives every run of the store that has something to do and no driver, `"own"` only those
+            that were started or resumed here, False only reads and writes commands.
+        load: makes an agent of the place that a run was started from (`agent_of`), for runs whose agent is
+            not in `definitions`. It runs code that the store names: leave it out where others write to it.
         grace: seconds that leaving waits for stints before it cancels them.
 
     Use it as `async with Runtime() as runtime`. Leaving interrupts what runs at the next safe point.
@@ -56,12 +61,13 @@ class Runtime:
         governance: Governance | None = None,
         interceptors: Any = (),
         watchers: Sequence[Any] = (),
-        definitions: Mapping[str, Agent] = EMPTY,
+        definitions: Mapping[str, Agent | str] = EMPTY,
         deps: Any = None,
         models: Mapping[str, ChatModel] = EMPTY,
         clock: Clock | None = None,
-        drive: bool = True,
+        drive: bool | Literal["own"] = True,
         grace: float = 10.0,
+        load: Load | None = None,
     ) -> None:
         if engine != "local":
             raise DefinitionError(f"engine={engine!r}: only 'local' exists so far")
@@ -71,13 +77,13 @@ class Runtime:
         self.docket = Docket(self.store, self.clock, self._decided)
         self.commands = Commands(self)
         self.grace = grace
-        self._definitions = Definitions(governance, interceptors, deps, models, watchers)
+        self._definitions = Definitions(governance, interceptors, deps, models, watchers, load)
         self._rows = self.store.table(RUNS)
         self._conversations = Conversations(self.store)
         self._stints = Stints(self.store, self.clock, self.docket, self._definitions)
         self._drives = drive
         for name, definition in definitions.items():
-            self._definitions.register(definition, name)
+            self._definitions.register(agent_of(definition) if isinstance(definition, str) else definition, name)
 
     async def __aenter__(self) -> Runtime:
         await self._stints.open(self._drives)
@@ -130,7 +136,7 @@ class Runtime:
         agent = self._definitions.register(target, getattr(target, "name", ""))
         known = self._rows.find(start_key=key) if key is not None else ()
         if known:
-            self._stints.look()
+            self._stints.take_up(known[0].run_id)
             return Run(self, known[0].run_id)
         split_limits(agent, limits)
         run_id = new_id()
@@ -160,9 +166,10 @@ class Runtime:
                 session.live.record("run_started", {"agent": agent.name, "path": [[agent.name, run_id, None]]})
                 self._rows[run_id] = replace(row, policy=session.plan.policy)
         if known:  # another process started it since we looked
+            self._stints.take_up(known[0].run_id)
             return Run(self, known[0].run_id)
         faults.reach("submit.after")
-        self._stints.engine.submit(run_id)
+        self._stints.submit(run_id)
         return Run(self, run_id)
 
     async def run(self, run_id: str) -> Run:
@@ -178,8 +185,8 @@ class Runtime:
         DefinitionNotFound when its agent is not known here.
         """
         row = self.row(run_id)
-        if row.definition not in self._definitions:
-            raise DefinitionNotFound(f"run {run_id} is one of {row.definition!r}; pass it in Runtime(definitions=…)")
+        self._definitions.forget(row)
+        self._definitions.find(row)
         if interceptors or run_id not in self._definitions.given:
             self._definitions.give(run_id, interceptors)
         if self.store.holder(run_id, self.clock.now()) not in (None, self._stints.owner):
@@ -201,7 +208,7 @@ class Runtime:
             self._conversations.take_again(row.conversation, run_id, session)
             session.live.record("resumed", {})
             self._rows[run_id] = replace(row, status="queued")
-        self._stints.engine.submit(run_id)
+        self._stints.submit(run_id)
         return Run(self, run_id)
 
     # reading
@@ -226,9 +233,7 @@ class Runtime:
                 raise self._stints.engine.crash
             if run_id in self._stints.engine.failed:
                 raise self._stints.engine.failed[run_id]
-            if row.status in TERMINAL or (
-                until == "park" and row.status == "waiting" and not self._stints.engine.active(run_id)
-            ):
+            if row.status in TERMINAL or (until == "park" and self._parked(row)):
                 break
             await self._stints.bells.wait(run_id)
         session = self._stints.session(row)
@@ -236,6 +241,12 @@ class Runtime:
         refusals = tuple(await self.docket.refusals(run=run_id))
         result = result_of(session, () if row.status in TERMINAL else requests, refusals)
         return result if not row.lost_records else replace(result, lost_records=row.lost_records)
+
+    def _parked(self, row: RunRow) -> bool:
+        """Whether a run waits, and no driver, here or elsewhere, is about to go on with it."""
+        if row.status != "waiting" or self._stints.engine.active(row.run_id):
+            return False
+        return self.store.idle(row.run_id, self.clock.now())
 
     # commands
 

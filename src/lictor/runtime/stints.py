@@ -40,13 +40,15 @@ class Stints:
         self._conversations = Conversations(store)
         self._live: dict[str, Session] = {}
         self._left = False
+        self._own: set[str] | None = None
         self.engine = LocalEngine(clock, docket, self._stint)
         self.engine.on_idle = self._idle
         self.engine.on_drop = self._drop
         self.engine.on_fail = store.discard  # as after a crash: what is not written did not happen
 
-    async def open(self, drives: bool) -> None:
-        """Listen to the store and, if it `drives`, take up what has something to do."""
+    async def open(self, drives: bool | str) -> None:
+        """Listen to the store and, if it `drives`, take up what has something to do; `"own"`: of its own runs only."""
+        self._own = set() if drives == "own" else None
         self._loop = asyncio.get_running_loop()
         self._unwatch = self.store.on_change(self._from_outside)
         if not drives:
@@ -66,6 +68,21 @@ class Stints:
         finally:
             self._left = True
             retire(self.owner)
+
+    def submit(self, root: str) -> None:
+        """Drive a root from now on."""
+        if self._own is not None:
+            self._own.add(root)
+        self.engine.submit(root)
+
+    def take_up(self, root: str) -> None:
+        """Drive a root from now on when it has something to do."""
+        if self._own is not None:
+            self._own.add(root)
+        self.look()
+
+    def _drives(self, root: str) -> bool:
+        return self._own is None or root in self._own
 
     def session(self, row: RunRow) -> Session:
         """The live session of a run, or one refolded from its log."""
@@ -91,12 +108,13 @@ class Stints:
                 signal = Signal(id=new_id(), root_run=run_id, cause=cause.json())
                 self._signals[signal.id] = signal
             self.store.wake(run_id)
-        self.engine.submit(run_id)
+        if self._drives(run_id):
+            self.engine.submit(run_id)
 
     async def _stint(self, run_id: str) -> None:
         """Drive a root from wake to park or end, then settle its row and its conversation."""
         row = self._rows[run_id]
-        if row.status not in TERMINAL and row.definition not in self._definitions:
+        if row.status not in TERMINAL and not self._definitions.knows(row):
             return
         if not self.store.claim(run_id, self.owner, self.clock.now(), LEASE_SECONDS):
             return
@@ -150,7 +168,7 @@ class Stints:
         """Drive what has something to do and no driver, and tell live runs what others did to them."""
         if self._left:  # the store told us of a change while we were leaving
             return
-        for root in self.store.woken(self.owner, self.clock.now()):
+        for root in filter(self._drives, self.store.woken(self.owner, self.clock.now())):
             session = self._live.get(root)
             if session is not None:
                 self.store.claim(root, self.owner, self.clock.now(), LEASE_SECONDS)
@@ -196,7 +214,8 @@ class Stints:
         session = self._live.get(request.root_run)
         if session is not None:
             session.live.poke()
-        self.engine.submit(request.root_run)
+        if self._drives(request.root_run):
+            self.engine.submit(request.root_run)
 
     def _drop(self, root: str) -> None:
         """Nobody waits for this stint any more: it writes nothing from here on."""
