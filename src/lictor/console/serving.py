@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
+import threading
 from collections.abc import Generator
+from importlib import import_module
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,7 +35,7 @@ def serve(
     port: Annotated[int, typer.Option("--port", metavar="PORT", help="Where it listens; 0 takes a free one.")] = 8321,
     host: Annotated[
         str,
-        typer.Option("--host", metavar="HOST", help="Another address than this machine's own; read the docs first."),
+        typer.Option("--host", metavar="HOST", help="Listen on another address than this machine's own."),
     ] = HOST,
     viewer: Annotated[bool, typer.Option("--viewer", help="Print a second address too, that can only look.")] = False,
     actor: As = None,
@@ -58,9 +60,8 @@ def serve(
 
 def _import_web() -> None:
     try:
-        import uvicorn  # noqa: F401
-
-        import lictor.console.web  # noqa: F401
+        import_module("uvicorn")
+        import_module("lictor.console.web")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in NEEDED:
             raise
@@ -90,11 +91,11 @@ def _bind(host: str, port: int) -> socket.socket:
 async def _serve(url: str, listening: socket.socket, actor: Actor, *, viewer: bool, as_json: bool) -> None:
 
     from lictor.console.web import Keys, application
-    from lictor.runtime import Runtime
+    from lictor.runtime import Runtime, agent_of
 
     keys = Keys(actor, viewer=viewer)
     host, port = listening.getsockname()[:2]
-    async with Runtime(url, grace=GRACE) as runtime:
+    async with Runtime(url, load=agent_of, grace=GRACE) as runtime:
         stopping: list[uvicorn.Server] = []
         pages = application(
             runtime, keys, hosts=_names(host, port), leaving=lambda: any(each.should_exit for each in stopping)
@@ -121,8 +122,8 @@ def _announce(url: str, host: str, port: int, keys: Any, as_json: bool) -> None:
     found = {"url": f"{place}?token={keys.approver}", "viewer": viewer, "actor": str(keys.actor), "store": url}
     if not ip_address(host).is_loopback:
         typer.echo(
-            f"lictor: warning: {host} can be reached from other machines, without encryption: whoever reads the traffic "
-            f"can decide as {keys.actor}; put a proxy with TLS in front",
+            f"lictor: warning: {host} can be reached from other machines, without encryption: whoever reads the "
+            f"traffic can decide as {keys.actor}; put a proxy with TLS in front",
             err=True,
         )
     if as_json:
@@ -142,6 +143,9 @@ def _server(pages: Any) -> uvicorn.Server:
     class Server(uvicorn.Server):
         @contextlib.contextmanager
         def capture_signals(self) -> Generator[None]:
+            if threading.current_thread() is not threading.main_thread():  # only there signals can be taken
+                yield
+                return
             before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
             try:
                 yield

@@ -40,7 +40,7 @@ class JsonResponse(Response):
 
 
 def _templates() -> Environment:
-    environment = Environment(
+    environment: Any = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -61,7 +61,8 @@ def _templates() -> Environment:
         "tell": words.statuses,
         "points": words.POINTS,
     }
-    return environment
+    templates: Environment = environment
+    return templates
 
 
 class Pages:

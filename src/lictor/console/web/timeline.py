@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lictor.console.web.words import POINTS
@@ -25,7 +25,7 @@ DECISIONS: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One row: when, in which agent, label, tone (good, bad, warn, wait, quiet), text, and a request's id to link."""
+    """One row: when, in which agent, label, tone (good, bad, warn, wait, plain, quiet), text, a request to link."""
 
     at: str
     agent: str
@@ -49,8 +49,16 @@ def timeline(events: Iterable[Mapping[str, Any]]) -> list[Row]:
             rows.append(_row(last, "answer", "good", "".join(texts)))
             texts, last = [], None
         told = KINDS.get(event["kind"], _other)(event)
-        rows += [] if told is None else [told]
+        if told is not None and rows and _joins(rows[-1], told):
+            rows[-1] = replace(rows[-1], text=f"{rows[-1].text}, {told.text}")
+        elif told is not None:
+            rows.append(told)
     return [*rows, _row(last, "answer", "good", "".join(texts))] if last is not None else rows
+
+
+def _joins(before: Row, row: Row) -> bool:
+    """Whether one line holds both: what is allowed without a word is told in one."""
+    return (before.label, before.agent, before.tone) == (row.label, row.agent, "quiet") and row.label == "allowed"
 
 
 def _row(event: Mapping[str, Any], label: str, tone: str, text: str = "", request: str | None = None) -> Row:
@@ -69,6 +77,8 @@ def _verdict(event: Mapping[str, Any]) -> Row:
     if payload["reason"] == PARKED:
         return _row(event, "held", "wait", f"{what}: a decision is needed")
     label, tone = DECISIONS.get(payload["decision"], (payload["decision"], "warn"))
+    if tone == "quiet" and (payload["by"] or payload["reason"]):
+        tone = "plain"
     reason = f": {payload['reason']}" if payload["reason"] else ""
     by = f", by {payload['by']}" if payload["by"] else ""
     return _row(event, label, tone, f"{what}{reason}{by}")
