@@ -3,10 +3,11 @@
 import asyncio
 import re
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import httpx
 import pytest
+import shop
 
 from lictor import Runtime
 from lictor.console.serving import _bind, _names, _server
@@ -75,24 +76,46 @@ class Site:
             yield client
 
 
-@pytest.fixture
-def site(tmp_path):
-    """Make a site over a store file; it is stopped at the end."""
-    sites = []
+@pytest.fixture(autouse=True)
+def nothing_done():
+    """Forget what earlier tests did."""
+    shop.DONE.clear()
 
-    def make(*agents):
-        site = Site(f"sqlite:///{tmp_path / 'store.db'}", {agent.name: agent for agent in agents})
-        thread = threading.Thread(target=asyncio.run, args=(site.serve(),))
-        sites.append((site, thread))
-        thread.start()
+
+@contextmanager
+def running(url, agents, first=None):
+    """A site over a store file, until the block ends; `first` is done with the store before."""
+    site = Site(url, {agent.name: agent for agent in agents})
+    if first is not None:
+        asyncio.run(first(site.url, site.definitions))
+    thread = threading.Thread(target=asyncio.run, args=(site.serve(),))
+    thread.start()
+    try:
         assert site.open.wait(30)
-        return site
-
-    yield make
-    for site, thread in sites:
+        yield site
+    finally:
         site.server.should_exit = True
         thread.join(30)
         assert not thread.is_alive()
+
+
+@pytest.fixture
+def site(tmp_path):
+    """Make a site for one test."""
+    with ExitStack() as stack:
+        yield lambda *agents, first=None: stack.enter_context(
+            running(f"sqlite:///{tmp_path / 'store.db'}", agents, first)
+        )
+
+
+@pytest.fixture(scope="module")
+def waiting(tmp_path_factory):
+    """A site with one run that waits, for tests that change nothing; gives the site, the run's id and its request."""
+    agent = shop.clerk(note="very secret")
+    with running(f"sqlite:///{tmp_path_factory.mktemp('waiting') / 'store.db'}", [agent]) as site:
+        run_id = site.start(agent, user="customer:4711")
+        [request] = site.requests(run_id)
+        yield site, run_id, request
 
 
 @pytest.fixture

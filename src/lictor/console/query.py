@@ -16,7 +16,7 @@ from typing import Any
 from lictor.docket import REQUESTS, Grant, Request
 from lictor.errors import DefinitionError, StoreError, UnknownRequest
 from lictor.journal import verify_logs
-from lictor.runs import RunResult, Step, events_of
+from lictor.runs import NO_USAGE, RunResult, Step, events_of
 from lictor.runtime import RUNS, RunRow, Runtime
 from lictor.values import thaw
 
@@ -209,9 +209,19 @@ def _events(runtime: Runtime, root: str) -> list[dict[str, Any]]:
 
 
 async def run_page(runtime: Runtime, run_id: str) -> dict[str, Any]:
-    """All there is to see of a root run: its trace, outcome, driver, and whether its log is as it was written."""
-    told = await trace(runtime, run_id)
+    """All there is to see of a root run: its trace, outcome, driver, and whether its log is as it was written.
+
+    A log that was changed cannot always be read any more: then there are no events, and `audit` says why.
+    """
     audit = await audit_view(runtime, run_id)
+    try:
+        told = await trace(runtime, run_id)
+    except (LookupError, TypeError, ValueError, AttributeError):
+        if audit is None or (audit["intact"] and not audit["erased"]):
+            raise
+        told = {"usage": NO_USAGE.json(), "messages": [], "refusals": [], "events": []}
+        told |= {"run": run_view(runtime.row(run_id))}
+        told |= {"requests": [request_view(each) for each in await runtime.docket.requests(run=run_id)]}
     return told | {"outcome": _outcome(told), "driver": driver(runtime, run_id), "audit": audit}
 
 

@@ -15,7 +15,7 @@ import typer
 
 from lictor.console.cli import FAILED, USAGE, app
 from lictor.console.opening import As, Json, Store, actor_of, existing, fail, go, line_of, print_json
-from lictor.errors import LictorError
+from lictor.errors import DefinitionError, LictorError
 
 if TYPE_CHECKING:
     import uvicorn
@@ -63,9 +63,10 @@ def _import_web() -> None:
         import_module("uvicorn")
         import_module("lictor.console.web")
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in NEEDED:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in NEEDED:
             raise
-        fail(USAGE, f"lictor serve needs {error.name}: pip install 'lictor[web]'")
+        fail(USAGE, f"lictor serve needs {missing}: pip install 'lictor[web]'")
 
 
 def _web_actor(actor: str | None) -> Actor:
@@ -76,7 +77,13 @@ def _web_actor(actor: str | None) -> Actor:
 
 def _bind(host: str, port: int) -> socket.socket:
     """A socket that listens there, so that the address is known before it is printed."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        address = ip_address(host)
+    except ValueError:
+        raise DefinitionError(f"--host {host!r}: {host} is no address; write one like 127.0.0.1") from None
+    if address.is_unspecified:
+        raise DefinitionError(f"--host {host!r} is every address of this machine; name the one that is to be reached")
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -112,7 +119,7 @@ def _names(host: str, port: int) -> list[str]:
     """What browsers may call this server. A name that merely resolves to it may be somebody else's page."""
     shown = f"[{host}]" if ":" in host else host
     local = [f"127.0.0.1:{port}", f"localhost:{port}"]
-    return [f"{shown}:{port}", *(local if ip_address(host).is_loopback or host in ("0.0.0.0", "::") else [])]  # noqa: S104
+    return [f"{shown}:{port}", *(local if ip_address(host).is_loopback else [])]
 
 
 def _announce(url: str, host: str, port: int, keys: Any, as_json: bool) -> None:

@@ -103,7 +103,7 @@ def verify(
     only = () if root is None else (root,)
     below = "" if root is None else "WHERE root = ?"
     sql = f"SELECT {COLUMNS} FROM event {below} ORDER BY run, seq"  # noqa: S608 - both are ours
-    rows = [_Row(*row) for row in _rows(url, sql, only)]
+    rows = [_Row(*row[:4], *map(_as_bytes, row[4:])) for row in _rows(url, sql, only)]
     changed: list[str] = []
     missing: list[str] = []
     ends = {run: Checkpoint(int(point[0]), str(point[1])) for run, point in (known or {}).items()}
@@ -133,6 +133,11 @@ def _rows(url: str, sql: str, given: tuple[Any, ...] = ()) -> list[tuple[Any, ..
         raise StoreError(f"store {path}: there is no such file")
     with store_errors(path), contextlib.closing(_read_only(path)) as db:
         return db.execute(sql, given).fetchall()
+
+
+def _as_bytes(stored: Any) -> Any:
+    """A column of bytes, also when somebody put something else there: it then matches no digest."""
+    return stored if stored is None or isinstance(stored, bytes) else f"no bytes: {stored!r}".encode()
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
