@@ -55,6 +55,7 @@ def opened(chromium):
             page.goto(url)
         return page
 
+    open_page.alarms = alarms
     yield open_page
     for context in contexts:
         context.close()

@@ -41,7 +41,8 @@ def told(request):
     return say(f"I was told: {request.messages[-1]['content']}")
 
 def clerk(name, **arguments):
-    return Agent(name, model=ScriptedModel([call("refund", {"order": 42, "amount": 30.0} | arguments), told]), tools=[refund])
+    wanted = call("refund", {"order": 42, "amount": 30.0} | arguments)
+    return Agent(name, model=ScriptedModel([wanted, told]), tools=[refund])
 
 clerk_one = clerk("clerk", note="Parcel lost by the carrier.")
 long = clerk("long", note="word " * 400 + "w" * 3000)

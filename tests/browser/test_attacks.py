@@ -110,7 +110,10 @@ def test_a_script_of_another_page_reads_and_decides_nothing(shop, opened, elsewh
           for (const kind of ["iframe", "img", "script"]) {
             const element = document.createElement(kind);
             element.src = address + "/inbox";
-            const ended = new Promise((done) => { element.onload = () => done("loaded"); element.onerror = () => done("error"); });
+            const ended = new Promise((done) => {
+              element.onload = () => done("loaded");
+              element.onerror = () => done("error");
+            });
             document.body.append(element);
             const how = await ended;
             let inside = null;
@@ -130,7 +133,7 @@ def test_a_script_of_another_page_reads_and_decides_nothing(shop, opened, elsewh
 
 @pytest.mark.parametrize("scripts", [True, False])
 def test_hostile_text_stays_text(shop, opened, scripts):
-    """Script in arguments, their names, reasons, task, user, conversation, feedback, results and the answer: nothing runs."""
+    """Script in arguments, their names, reasons, task, user, feedback, results and the answer: nothing runs."""
     run_id = shop.start("evil", task=shop.evil, user=shop.evil, talk=shop.evil)
     page = opened(shop.serve(), java_script_enabled=scripts)
     assert page.get_by_text(shop.evil).count() >= 3
@@ -161,7 +164,8 @@ def test_an_injected_script_would_not_run_either(shop, opened):
         """async () => {
           const seen = [];
           document.addEventListener("securitypolicyviolation", (event) => seen.push(event.effectiveDirective));
-          document.body.insertAdjacentHTML("beforeend", "<img src=x onerror='window.ran = 1'><p style='color: red'>x</p>");
+          const markup = "<img src=x onerror='window.ran = 1'><p style='color: red'>x</p>";
+          document.body.insertAdjacentHTML("beforeend", markup);
           const script = document.createElement("script");
           script.textContent = "window.ran = 2";
           document.body.append(script);
@@ -174,3 +178,5 @@ def test_an_injected_script_would_not_run_either(shop, opened):
     )
     assert ran[0] is None
     assert set(ran[1]) >= {"script-src-elem", "style-src-attr", "img-src"}
+    assert all("Content Security Policy" in alarm for alarm in opened.alarms)
+    opened.alarms.clear()

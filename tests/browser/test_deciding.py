@@ -117,11 +117,10 @@ def test_a_screen_reader_hears_what_a_button_does(shop, opened):
     assert page.get_by_role("main").count() == page.get_by_role("banner").count() == 1
     assert page.get_by_role("navigation", name="Pages").get_by_role("link").count() == 2
     assert page.get_by_role("article", name="clerk wants to run refund").count() == 1
-    unnamed = page.evaluate(
-        "[...document.querySelectorAll('textarea, input:not([type=hidden])')].filter((each) => !each.labels.length).length"
-    )
-    doubled = page.evaluate("(() => { const ids = [...document.querySelectorAll('[id]')].map((each) => each.id);"
-                            " return ids.length - new Set(ids).size; })()")  # fmt: skip
+    fields = page.locator("textarea, input:not([type=hidden])")
+    unnamed = fields.evaluate_all("(all) => all.filter((each) => !each.labels.length).length")
+    ids = page.locator("[id]").evaluate_all("(all) => all.map((each) => each.id)")
+    doubled = len(ids) - len(set(ids))
     assert (unnamed, doubled, page.locator("html").get_attribute("lang")) == (0, 0, "en")
 
 
