@@ -153,3 +153,24 @@ async def test_a_decided_run_counts_as_parked_only_when_a_driver_had_its_turn(ur
         async with Runtime(url, drive=False) as elsewhere:
             await elsewhere.docket.decide(request, "approve", by="human:ana")
         assert (await run.result()).status == "completed"
+
+
+async def test_a_run_says_what_another_process_may_not_find(url, place, tmp_path):
+    """Closures are named, in the handle and in the event; what a module holds is not, nor anything in memory."""
+
+    @tool
+    async def local() -> str:
+        """Do something."""
+        return "done"
+
+    agent = Agent("closed", model=ScriptedModel([say("Done.")] * 2), tools=[local, refund])
+    async with Runtime(url) as runtime:
+        run = await runtime.start(agent, "go")
+        [lost] = run.resumable_here_only
+        assert lost.endswith(".<locals>.local")
+        first = await anext(run.events())
+        assert list(first.payload["resumable_here_only"]) == [lost]
+        source = place("named", "Paid.")
+        assert (await runtime.start(agent_of(source), "go")).resumable_here_only == ()
+    async with Runtime() as runtime:
+        assert (await runtime.start(agent, "go")).resumable_here_only == ()

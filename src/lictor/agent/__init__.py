@@ -8,6 +8,7 @@ from lictor.agent.held import HELD
 from lictor.agent.history import History, Window, problems_of
 from lictor.agent.incremental import Incremental
 from lictor.agent.machine import AgentMachine, AgentState
+from lictor.agent.places import here_only
 from lictor.agent.plan import plan_for, resolve_order
 from lictor.agent.repeats import DenyRepeats
 from lictor.agent.results import cut, error_result, render, safe_value
@@ -41,6 +42,7 @@ __all__ = [
     "error_result",
     "fingerprint",
     "foreign_tool",
+    "here_only",
     "plan_for",
     "problems_of",
     "render",

@@ -24,9 +24,9 @@ __all__ = [
 
 WRITTEN: Mapping[str, str] = {
     "approve": "approve {id}",
-    "reject": "reject {id} --reason TEXT",
-    "edit": "edit {id} --arguments JSON",
-    "respond": "respond {id} TEXT",
+    "reject": "reject {id} -m TEXT",
+    "edit": "edit {id} NAME=VALUE",
+    "respond": "respond {id} -m TEXT",
     "retry": "retry {id}",
     "skip": "skip {id}",
 }

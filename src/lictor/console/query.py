@@ -16,13 +16,14 @@ from typing import Any
 from lictor.docket import REQUESTS, Grant, Request
 from lictor.errors import DefinitionError, StoreError, UnknownRequest
 from lictor.journal import verify_logs
-from lictor.runs import NO_USAGE, RunResult, Step, events_of
+from lictor.runs import NO_USAGE, Event, RunResult, Step, events_of
 from lictor.runtime import RUNS, RunRow, Runtime
 from lictor.values import thaw
 
 __all__ = [
     "audit_view",
     "driver",
+    "event_view",
     "find_id",
     "find_request",
     "find_run",
@@ -136,6 +137,12 @@ def request_view(request: Request) -> dict[str, Any]:
     }
 
 
+def event_view(event: Event) -> dict[str, Any]:
+    """Something that a run did."""
+    told = event.json()
+    return told | {"payload": {name: thaw(value) for name, value in told["payload"].items()}}
+
+
 def result_view(result: RunResult) -> dict[str, Any]:
     """The outcome of a run, or what it waits for."""
     from pydantic_core import to_jsonable_python
@@ -202,9 +209,7 @@ def _events(runtime: Runtime, root: str) -> list[dict[str, Any]]:
     for item in runtime.store.root_entries(root):
         if item.entry.kind == "run_started":
             paths[item.run_id] = tuple([Step(*step) for step in item.entry.payload["path"]])
-        for event in events_of(item, paths.get(item.run_id, ())):
-            told = event.json()
-            found.append(told | {"payload": {name: thaw(value) for name, value in told["payload"].items()}})
+        found += map(event_view, events_of(item, paths.get(item.run_id, ())))
     return found
 
 

@@ -23,7 +23,8 @@ class Store(Protocol):
     driver took the root over, and so does `transaction` with that root. Rows are written at once.
     `discard` drops what is not written yet, so that the log is as another process would find it.
     `wake` marks a root run as having something to do, `woken` lists those that `owner` drives or
-    nobody, `idle` tells that one has nothing to do and no driver; `append_outside` adds to a log that this process does not drive, unless another one does.
+    nobody, `idle` tells that one has nothing to do and no driver; `append_outside` adds to a log that
+    this process does not drive, unless another one does.
     """
 
     @property

@@ -75,11 +75,15 @@ class Ending:
     def set(self) -> None:
         """Nothing more will come."""
         self.reached = True
+        self.stir()
+
+    def stir(self) -> None:
+        """Something may have come, from another process too: every follower looks."""
         for news in self._followers:
             news.set()
 
     def tell(self, news: asyncio.Event) -> None:
-        """Set `news` when the end is reached."""
+        """Set `news` when the end is reached, or something may have come."""
         self._followers.append(news)
 
 

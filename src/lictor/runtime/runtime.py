@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal
 
 from lictor import faults
-from lictor.agent import Agent, AgentTrace, result_of, split_limits, trace_of
+from lictor.agent import Agent, AgentTrace, here_only, result_of, split_limits, trace_of
 from lictor.docket import Docket, Request
 from lictor.errors import DefinitionError, NotResumable, PolicyChanged
 from lictor.hooks import Governance
@@ -159,11 +159,15 @@ class Runtime:
         row = replace(row, **await self._take_conversation(conversation, run_id, on_busy))
         self._definitions.give(run_id, interceptors, deps, watchers)
         session = self._stints.session(row)
+        started: dict[str, Any] = {"agent": agent.name, "path": [[agent.name, run_id, None]]}
+        lost = here_only(agent, session.plan.order) if self.store.durable else ()
+        if lost:
+            started["resumable_here_only"] = list(lost)
         faults.reach("submit.before")
         with self.store.transaction():
             known = self._rows.find(start_key=key) if key is not None else ()
             if not known:
-                session.live.record("run_started", {"agent": agent.name, "path": [[agent.name, run_id, None]]})
+                session.live.record("run_started", started)
                 self._rows[run_id] = replace(row, policy=session.plan.policy)
         if known:  # another process started it since we looked
             self._stints.take_up(known[0].run_id)
@@ -227,6 +231,15 @@ class Runtime:
 
     async def wait(self, run_id: str, until: str) -> RunResult:
         """Wait for a park or the end; see `Run.result`."""
+        row = await self.settled(run_id, until)
+        session = self._stints.session(row)
+        requests = tuple(await self.docket.pending(run=run_id, limit=10_000))
+        refusals = tuple(await self.docket.refusals(run=run_id))
+        result = result_of(session, () if row.status in TERMINAL else requests, refusals)
+        return result if not row.lost_records else replace(result, lost_records=row.lost_records)
+
+    async def settled(self, run_id: str, until: str, news: Callable[[], None] | None = None) -> RunRow:
+        """Wait for a `park` or the `end` of a run, whoever drives it; `news` is called when something may have come."""
         while True:
             row = self.row(run_id)
             if self._stints.engine.crash is not None:
@@ -234,13 +247,10 @@ class Runtime:
             if run_id in self._stints.engine.failed:
                 raise self._stints.engine.failed[run_id]
             if row.status in TERMINAL or (until == "park" and self._parked(row)):
-                break
+                return row
             await self._stints.bells.wait(run_id)
-        session = self._stints.session(row)
-        requests = tuple(await self.docket.pending(run=run_id, limit=10_000))
-        refusals = tuple(await self.docket.refusals(run=run_id))
-        result = result_of(session, () if row.status in TERMINAL else requests, refusals)
-        return result if not row.lost_records else replace(result, lost_records=row.lost_records)
+            if news is not None:
+                news()
 
     def _parked(self, row: RunRow) -> bool:
         """Whether a run waits, and no driver, here or elsewhere, is about to go on with it."""
