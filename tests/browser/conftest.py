@@ -4,12 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
-from site_of import Shop
+from shop_folder import Shop
 
 CHROMIUM = os.environ.get("LICTOR_CHROMIUM", "/usr/bin/chromium")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # playwright keeps the loop of the main thread as long as it is open
 def chromium():
     """The browser of the distribution; without it, or without playwright, these tests are skipped."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="pip install 'lictor[slow]'")

@@ -196,8 +196,43 @@ def test_the_inbox_follows_what_happens_elsewhere(shop, opened):
     page.get_by_role("heading", name="clerk wants to run refund").wait_for()
     assert page.title() == "(1) Inbox · Lictor"
     request = page.locator("article").get_attribute("id").removeprefix("request-")
-    shop.decide("reject", request, "--reason", "no", "--as", "human:bob")
+    shop.decide("reject", request, "-m", "no", "--as", "human:bob")
     page.get_by_role("heading", name="Nothing waits").wait_for()
+
+
+def test_a_card_never_moves_under_a_pointer_that_aims_at_it(shop, opened):
+    """The first of two requests is decided elsewhere while a person aims at its button: they do not hit the second."""
+    shop.start()
+    shop.start("long")
+    page = opened(shop.serve())
+    first = page.locator("article").first
+    request = first.get_attribute("id").removeprefix("request-")
+    first.get_by_role("button", name="Approve", exact=True).hover()
+    shop.decide("reject", request, "-m", "no", "--as", "human:bob")
+    page.get_by_text("Something changed since you opened this page.").wait_for()
+    page.mouse.down()
+    page.mouse.up()
+    page.get_by_role("heading", name="Already decided").wait_for()
+    assert shop.paid() == []
+
+
+def test_a_page_that_just_changed_takes_no_click(shop, opened):
+    """For half a second forms do not react to the pointer: a click was meant for what stood there before."""
+    shop.start()
+    page = opened()
+    page.add_init_script("""
+      window.seen = [];
+      document.addEventListener("DOMContentLoaded", () => {
+        const main = document.getElementById("main");
+        new MutationObserver(() => window.seen.push(main.className)).observe(main, { attributes: true });
+      });
+    """)
+    page.goto(shop.serve())
+    page.locator("main:not(.settling)").wait_for()
+    assert page.evaluate("window.seen") == [""]  # it was settling before anybody could look
+    page.evaluate("document.getElementById('main').className = 'settling'")
+    form = page.get_by_role("form", name="approve")
+    assert form.evaluate("(form) => getComputedStyle(form).pointerEvents") == "none"
 
 
 def test_a_half_filled_form_is_never_thrown_away(shop, opened):

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 import httpx
 import pytest
-import shop
+import web_agents
 
 from lictor import Runtime
 from lictor.console.serving import _bind, _names, _server
@@ -79,7 +79,7 @@ class Site:
 @pytest.fixture(autouse=True)
 def nothing_done():
     """Forget what earlier tests did."""
-    shop.DONE.clear()
+    web_agents.DONE.clear()
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def site(tmp_path):
 @pytest.fixture(scope="module")
 def waiting(tmp_path_factory):
     """A site with one run that waits, for tests that change nothing; gives the site, the run's id and its request."""
-    agent = shop.clerk(note="very secret")
+    agent = web_agents.clerk(note="very secret")
     with running(f"sqlite:///{tmp_path_factory.mktemp('waiting') / 'store.db'}", [agent]) as site:
         run_id = site.start(agent, user="customer:4711")
         [request] = site.requests(run_id)

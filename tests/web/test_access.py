@@ -6,7 +6,7 @@ from http.client import HTTPConnection
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shop import DONE, clerk
+from web_agents import DONE, clerk
 
 from lictor.console.web.access import HEADERS, LARGEST
 from lictor.console.web.shown import changed_arguments, fields_of, visible

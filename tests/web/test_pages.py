@@ -5,7 +5,7 @@ import json
 import sqlite3
 
 import pytest
-from shop import DONE, HIDDEN, IMAGE, SCRIPT, banker, caller, clerk, for_bob, for_finance, writer
+from web_agents import DONE, HIDDEN, IMAGE, SCRIPT, banker, caller, clerk, for_bob, for_finance, writer
 
 from lictor import Runtime
 from lictor.errors import SimulatedCrash

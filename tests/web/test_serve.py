@@ -168,6 +168,14 @@ def test_an_address_that_others_reach_is_warned_about(capsys, host, warned):
     assert json.loads(printed)["viewer"] is None
 
 
+def test_the_actor_of_the_pages_is_fixed_at_the_start(monkeypatch):
+    """`--as` and `--group` make the actor, the door is the web; without them it is the login."""
+    given = serving._web_actor("human:ana", ["finance", "legal"])
+    assert given == Actor("human", "ana", ("finance", "legal"), "web")
+    monkeypatch.setenv("LOGNAME", "bea")
+    assert serving._web_actor(None, ()) == Actor("human", "bea", (), "web")
+
+
 @pytest.mark.parametrize(
     ("host", "names"),
     [

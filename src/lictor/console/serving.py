@@ -6,7 +6,7 @@ import contextlib
 import signal
 import socket
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from importlib import import_module
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,6 +37,9 @@ def serve(
         str,
         typer.Option("--host", metavar="HOST", help="Listen on another address than this machine's own."),
     ] = HOST,
+    group: Annotated[
+        list[str] | None, typer.Option("--group", metavar="NAME", help="A group that the actor belongs to; repeatable.")
+    ] = None,
     viewer: Annotated[bool, typer.Option("--viewer", help="Print a second address too, that can only look.")] = False,
     actor: As = None,
     as_json: Json = False,
@@ -50,7 +53,7 @@ def serve(
     url = existing(store)
     try:
         _import_web()
-        decider = _web_actor(actor)
+        decider = _web_actor(actor, group or ())
         listening = _bind(host, port)
     except LictorError as error:
         fail(USAGE, line_of(error))
@@ -69,10 +72,10 @@ def _import_web() -> None:
         fail(USAGE, f"lictor serve needs {missing}: pip install 'lictor[web]'")
 
 
-def _web_actor(actor: str | None) -> Actor:
+def _web_actor(actor: str | None, groups: Iterable[str]) -> Actor:
     from dataclasses import replace
 
-    return replace(actor_of(actor), via="web")
+    return replace(actor_of(actor), groups=tuple(groups), via="web")
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -130,7 +133,7 @@ def _announce(url: str, host: str, port: int, keys: Any, as_json: bool) -> None:
     if not ip_address(host).is_loopback:
         typer.echo(
             f"lictor: warning: {host} can be reached from other machines, without encryption: whoever reads the "
-            f"traffic can decide as {keys.actor}; put a proxy with TLS in front",
+            f"traffic can decide as {keys.actor}; better leave --host out and use ssh -L {port}:127.0.0.1:{port}",
             err=True,
         )
     if as_json:

@@ -7,20 +7,29 @@
   let source = null;
   let loading = false;
   let again = false;
+  const SETTLES = 500; // milliseconds in which a click may have been meant for what stood there before
 
   function tell(text) {
     document.getElementById("news-text").textContent = text;
     news.hidden = false;
   }
 
-  // Somebody writes, or has written: what they see must stay what they decide on.
+  // A second click, or one under which the page changed, decides nothing; the keyboard is not held up.
+  function settle() {
+    const settling = main();
+    settling.classList.add("settling");
+    setTimeout(() => settling.classList.remove("settling"), SETTLES);
+  }
+
+  // Somebody writes, has written, or is about to click: what they see must stay what they decide on.
   function busy() {
     const fields = [...main().querySelectorAll("textarea, input:not([type=hidden])")];
     const typed = fields.some((field) =>
       field.type === "checkbox" ? field.checked !== field.defaultChecked : field.value !== field.defaultValue);
     const at = document.activeElement;
     const inside = at !== null && at.closest("form") !== null && at.matches("textarea, input, button");
-    return typed || inside || !document.getSelection().isCollapsed;
+    const aims = main().querySelector("form:hover") !== null;
+    return typed || inside || aims || !document.getSelection().isCollapsed;
   }
 
   async function refresh() {
@@ -59,6 +68,7 @@
     const focused = document.activeElement && main().contains(document.activeElement) ? document.activeElement.id : "";
     const opened = [...main().querySelectorAll("details[open]")].map((box) => box.id);
     main().replaceWith(fresh);
+    settle();
     document.title = page.title;
     for (const id of opened) {
       const box = document.getElementById(id);
@@ -86,5 +96,6 @@
   // A page that nobody sees holds no connection: browsers have few of them for each server.
   document.addEventListener("visibilitychange", () => (document.hidden ? leave() : listen()));
   addEventListener("pagehide", leave);
+  settle();
   listen();
 })();
