@@ -82,6 +82,31 @@ class Shop:
         done = subprocess.run([sys.executable, "shop.py", given], check=True, capture_output=True, **self._where())
         return done.stdout.strip()
 
+    def start_and_kill(self):
+        """Start a run in a process that waits for the decision, and kill it there."""
+        entry = "from lictor.console.cli import main; main()"
+        command = [
+            sys.executable,
+            "-c",
+            entry,
+            "run",
+            "shop.py:clerk_one",
+            "My order 42 never arrived.",
+            "--wait",
+            "end",
+        ]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **self._where()) as process:
+            for line in process.stdout:
+                if "lictor approve" in line:
+                    process.send_signal(signal.SIGKILL)
+            assert process.wait() == -signal.SIGKILL
+
+    def kill(self):
+        """Kill the server: nothing of it is left but what is in the store."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.communicate()
+        self.process = None
+
     def serve(self):
         """Start the server; gives the address with the token."""
         entry = "from lictor.console.cli import main; main()"

@@ -25,6 +25,19 @@ def test_a_refund_is_approved_by_clicking_and_the_run_finishes_in_the_page(shop,
     assert page.get_by_role("heading", name="Nothing waits").is_visible()
 
 
+def test_a_killed_process_is_no_loss(shop, opened):
+    """The process of the run is killed while it waits, then the server; another one carries the decision out, once."""
+    shop.start_and_kill()
+    page = opened(shop.serve())
+    page.get_by_role("heading", name="clerk wants to run refund").wait_for()
+    shop.kill()
+    page.get_by_text("The server does not answer.").wait_for()
+    page.goto(shop.serve())
+    page.get_by_role("button", name="Approve", exact=True).click()
+    page.get_by_text("I was told: paid 30.0").first.wait_for()
+    assert shop.paid() == ["42 30.0 Parcel lost by the carrier."]
+
+
 def test_a_rejection_goes_to_the_agent_with_its_reason(shop, opened):
     """The browser itself asks for the reason; then the agent reads it."""
     shop.start()
@@ -208,8 +221,10 @@ def test_a_card_never_moves_under_a_pointer_that_aims_at_it(shop, opened):
     first = page.locator("article").first
     request = first.get_attribute("id").removeprefix("request-")
     first.get_by_role("button", name="Approve", exact=True).hover()
+    before = first.bounding_box()
     shop.decide("reject", request, "-m", "no", "--as", "human:bob")
     page.get_by_text("Something changed since you opened this page.").wait_for()
+    assert first.bounding_box() == before
     page.mouse.down()
     page.mouse.up()
     page.get_by_role("heading", name="Already decided").wait_for()

@@ -102,6 +102,21 @@ def test_a_decision_in_the_page_is_driven_to_the_end_by_the_server(serve):
     assert (process.returncode, printed, errors) == (0, "", "")
 
 
+def test_a_run_that_another_process_drives_stays_there(serve, folder):
+    """A decision in the page is carried out by the process that waits for it; the server leaves the run alone."""
+    command = [*ENTRY, "run", "clerk.py:clerk", "refund 43", "--wait", "end", "--json"]
+    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as waiting:
+        asked = next(line for line in waiting.stderr if "lictor approve" in line).split()[3]
+        told = read_json(serve("--json"))
+        with httpx.Client(base_url=told["url"].partition("/?")[0], follow_redirects=True) as client:
+            client.get(told["url"])
+            [form] = [each for each in forms(client.get(f"/requests/{asked}").text) if each["verb"] == "approve"]
+            origin = {"origin": str(client.base_url).rstrip("/")}
+            assert client.post(form.pop("action"), data=form, headers=origin).status_code == 200
+        printed, _ = waiting.communicate(timeout=60)
+    assert (waiting.returncode, json.loads(printed)["answer"]) == (0, "Paid.")
+
+
 def test_it_ends_while_a_page_still_listens(serve):
     """An open event stream does not hold the server; the token is printed once, in the address, and never logged."""
     process = serve("--as", "human:ana")

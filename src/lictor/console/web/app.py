@@ -69,6 +69,7 @@ def _told(error: Exception) -> tuple[int, str, str]:
     if isinstance(error, LictorError):
         return explain(error)
     if isinstance(error, HTTPException):
-        title = {404: "Not found", 405: "Not possible here"}.get(error.status_code, "Not possible")
-        return error.status_code, title, "Nothing was changed."
+        if error.status_code == 404:
+            return 404, "Not found", "There is nothing at this address."
+        return error.status_code, "Not possible here", "Nothing was changed."
     return 500, "This failed", "It is a fault of Lictor; the terminal of lictor serve says more."

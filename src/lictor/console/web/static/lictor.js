@@ -7,6 +7,8 @@
   let source = null;
   let loading = false;
   let again = false;
+  let lost = 0;
+  const PATIENCE = 3000; // milliseconds without a server until that is said
   const SETTLES = 500; // milliseconds in which a click may have been meant for what stood there before
 
   function tell(text) {
@@ -83,14 +85,24 @@
     if (!topic || source !== null) return;
     source = new EventSource(`/live?of=${encodeURIComponent(topic)}&have=${encodeURIComponent(version)}`);
     source.addEventListener("changed", refresh);
+    source.addEventListener("open", found);
     source.addEventListener("error", () => {
-      if (source !== null && source.readyState === EventSource.CLOSED) tell("The server was restarted or has ended.");
+      if (source !== null && source.readyState === EventSource.CLOSED) tell("The server was restarted.");
+      else if (lost === 0) lost = setTimeout(tell, PATIENCE, "The server does not answer. This page may be out of date.");
     });
+  }
+
+  function found() {
+    if (lost === 0) return;
+    clearTimeout(lost);
+    lost = 0;
+    news.hidden = true;
   }
 
   function leave() {
     if (source !== null) source.close();
     source = null;
+    found();
   }
 
   // A page that nobody sees holds no connection: browsers have few of them for each server.
