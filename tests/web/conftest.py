@@ -1,13 +1,13 @@
 """A real server on loopback over a real store, and browsers-to-be that talk to it."""
 
 import asyncio
-import re
 import threading
 from contextlib import ExitStack, contextmanager
 
 import httpx
 import pytest
 import web_agents
+from page_forms import forms
 
 from lictor import Runtime
 from lictor.console.serving import _bind, _names, _server
@@ -128,15 +128,3 @@ def ana():
         return client.post(form.pop("action"), data=form | fields, headers={"origin": origin})
 
     return send
-
-
-def forms(text):
-    """The forms of a page: where they go, and their fields."""
-    from html import unescape
-
-    found = []
-    for action, body in re.findall(r'<form[^>]* action="([^"]+)"[^>]*>(.*?)</form>', text, re.DOTALL):
-        fields = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', body))
-        fields |= dict(re.findall(r'<textarea[^>]* name="([^"]+)"[^>]*>\n(.*?)</textarea>', body, re.DOTALL))
-        found.append({unescape(name): unescape(value) for name, value in ({"action": action} | fields).items()})
-    return found

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from conftest import forms
+from page_forms import forms
 
 from lictor.console import serving
 from lictor.console.cli import main
