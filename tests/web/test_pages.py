@@ -9,6 +9,7 @@ from web_agents import DONE, HIDDEN, IMAGE, SCRIPT, banker, caller, clerk, for_b
 
 from lictor import Runtime
 from lictor.errors import SimulatedCrash
+from lictor.runtime import prune
 from lictor.testing import crash_at
 
 # ---- what is shown ----------------------------------------------------------------------------
@@ -112,6 +113,36 @@ def test_a_changed_log_is_seen_on_the_page_of_its_run(site, tmp_path, payload):
         assert f"run {changed}, entry 3: its content was changed" in page
         assert client.get(f"/runs/{changed}.json").json()["audit"]["complete"] is True
         assert client.get(f"/runs/{other}.json").json()["audit"]["intact"] is True
+
+
+def test_an_erased_run_says_what_is_left(site, ana):
+    """Retention took the texts: the pages still open, and show who decided and that the log is whole."""
+    shop = site(clerk())
+    run_id = shop.start(shop.definitions["clerk"], "a secret task")
+    [request] = shop.requests(run_id)
+    with shop.client(shop.keys.approver) as client:
+        ana(client, client.get("/inbox"), "approve")
+        shop.result(run_id)
+        shop.do(prune(shop.runtime, older_than=-1.0))
+        page, one = client.get(f"/runs/{run_id}"), client.get(f"/requests/{request.id}")
+    assert (page.status_code, one.status_code) == (200, 200)
+    assert "What it said and did was erased" in page.text
+    assert "by human:ana, via web" in page.text
+    assert '<span class="badge good">intact</span>' in page.text
+    assert [each for each in ("secret", "paid it back", "Lost") if each in page.text + one.text] == []
+
+
+def test_a_forged_decision_is_seen(site, tmp_path):
+    """Somebody wrote into the row of a request: the page of its run says that the log tells nothing of it."""
+    shop = site(clerk())
+    run_id = shop.start(shop.definitions["clerk"])
+    with sqlite3.connect(tmp_path / "store.db") as db:
+        body = """CAST(replace(CAST(body AS TEXT), '"pending"', '"cancelled"') AS BLOB)"""
+        db.execute(f"UPDATE request SET body = {body}, status = 'cancelled'")
+    db.close()
+    with shop.client(shop.keys.approver) as client:
+        page = client.get(f"/runs/{run_id}").text
+    assert "the log tells nothing of it" in page
 
 
 # ---- decisions --------------------------------------------------------------------------------

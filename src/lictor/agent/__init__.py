@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lictor.agent.assembly import assemble
 from lictor.agent.definition import Agent
+from lictor.agent.folded import snapshot
 from lictor.agent.held import HELD
 from lictor.agent.history import History, Window, problems_of
 from lictor.agent.incremental import Incremental
@@ -50,6 +51,7 @@ __all__ = [
     "result_of",
     "run_agent",
     "safe_value",
+    "snapshot",
     "split_limits",
     "stint",
     "stream_agent",

@@ -13,9 +13,9 @@ from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
-from lictor.docket import REQUESTS, Grant, Request
+from lictor.docket import REQUESTS, Grant, Request, forged, log_of
 from lictor.errors import DefinitionError, StoreError, UnknownRequest
-from lictor.journal import verify_logs
+from lictor.journal import audit_store
 from lictor.runs import NO_USAGE, Event, RunResult, Step, events_of
 from lictor.runtime import RUNS, RunRow, Runtime
 from lictor.values import thaw
@@ -94,6 +94,7 @@ def run_view(row: RunRow) -> dict[str, Any]:
         "conversation": row.conversation,
         "source": row.source,
         "policy": row.policy,
+        "erased": _instant(row.erased),
     }
 
 
@@ -207,7 +208,7 @@ def _events(runtime: Runtime, root: str) -> list[dict[str, Any]]:
     paths: dict[str, tuple[Step, ...]] = {}
     found: list[dict[str, Any]] = []
     for item in runtime.store.root_entries(root):
-        if item.entry.kind == "run_started":
+        if item.entry.kind == "run_started" and "path" in item.entry.payload:
             paths[item.run_id] = tuple([Step(*step) for step in item.entry.payload["path"]])
         found += map(event_view, events_of(item, paths.get(item.run_id, ())))
     return found
@@ -242,26 +243,37 @@ def _outcome(told: Mapping[str, Any]) -> dict[str, Any] | None:
     """How a run ended, from its events: `answer` is the text that was released. None while it goes on."""
     row, events = told["run"], told["events"]
     ends = [each["payload"] for each in events if each["kind"] == "run_finished" and each["run_id"] == row["run_id"]]
-    if not ends or row["status"] != ends[-1]["status"]:
+    if not ends or (row["erased"] is None and ends[-1]["status"] != row["status"]):
         return None
     last = told["messages"][-1] if told["messages"] else {}
-    answer = last.get("content") if ends[-1]["status"] == "completed" and last.get("role") == "assistant" else None
+    answer = last.get("content") if row["status"] == "completed" and last.get("role") == "assistant" else None
     return {"status": row["status"], "answer": answer} | {
         name: ends[-1].get(name) for name in ("reason", "by", "error", "resumable")
     }
 
 
-async def audit_view(runtime: Runtime, root: str | None = None) -> dict[str, Any] | None:
-    """Whether the log of a root run, or of every run, is intact and complete; None where no chain is kept."""
-    report = await asyncio.to_thread(verify_logs, runtime.store.url, root=root)
-    if report is None:
+async def audit_view(runtime: Runtime, root: str) -> dict[str, Any] | None:
+    """Whether the log of a root run and of its requests is intact and complete; None where no chain is kept.
+
+    `key` is `ok`, or `missing` or `wrong`: then the other answers mean nothing.
+    """
+    url = runtime.store.url
+    if not url.startswith("sqlite:///"):
         return None
+    logs = [root, *[log_of(request.id) for request in await runtime.docket.requests(run=root)]]
+    return await asyncio.to_thread(_audit, url, root, logs)
+
+
+def _audit(url: str, root: str, logs: list[str]) -> dict[str, Any]:
+    report = audit_store(url, roots=logs)
+    changed = [*report.changed, *forged(url, [root])]
     return {
-        "intact": report.intact,
+        "intact": not changed,
         "complete": report.complete,
+        "key": report.key,
         "entries": report.entries,
         "erased": report.erased,
-        "problems": [*report.changed, *report.missing],
+        "problems": [*changed, *report.missing],
     }
 
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 Watch = Annotated[bool, typer.Option("--watch", help="Print each step as it happens.")]
+runs_app = typer.Typer(name="runs", rich_markup_mode=None)
+app.add_typer(runs_app)
 
 # ---- running ----------------------------------------------------------------------------------
 
@@ -137,9 +139,11 @@ def _definition(run_id: str, name: str, target: str | None, *, given: bool) -> A
 # ---- looking ----------------------------------------------------------------------------------
 
 
-@app.command()
-def runs(store: Store = None, as_json: Json = False) -> None:
+@runs_app.callback(invoke_without_command=True)
+def runs(context: typer.Context, store: Store = None, as_json: Json = False) -> None:
     """List the runs of a store, newest last."""
+    if context.invoked_subcommand is not None:
+        return
     from lictor.console import query
     from lictor.console.lines import run_lines
 

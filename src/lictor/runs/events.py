@@ -50,7 +50,7 @@ class Event:
 def events_of(item: Positioned, path: tuple[Step, ...]) -> list[Event]:
     """The events that an entry is to a caller: none, one, or the text of an answer in pieces."""
     cursor, run_id, (seq, kind, payload, at) = item
-    if kind == "output":
+    if kind == "output" and "erased" not in payload:
         text = payload["text"]
         return [
             Event(cursor=cursor, run_id=run_id, path=path, seq=seq, at=at, kind="model_delta", payload={"text": piece})
@@ -58,6 +58,8 @@ def events_of(item: Positioned, path: tuple[Step, ...]) -> list[Event]:
         ]
     if kind in HIDDEN:
         return []
+    if "erased" in payload:
+        return [Event(cursor=cursor, run_id=run_id, path=path, seq=seq, at=at, kind=kind, payload=payload)]
     if kind in VIEWS:
         payload = VIEWS[kind](payload)
     return [Event(cursor=cursor, run_id=run_id, path=path, seq=seq, at=at, kind=kind, payload=payload)]
@@ -121,7 +123,7 @@ class _Reader:
         paths = self._paths
         for item in self._store.root_entries(self._root, self._cursor):
             entry = item.entry
-            if entry.kind == "run_started":
+            if entry.kind == "run_started" and "path" in entry.payload:
                 paths[item.run_id] = tuple([Step(*step) for step in entry.payload["path"]])
             self._cursor = item.cursor
             if item.cursor > self._after:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lictor.runtime.commands import Commands
 from lictor.runtime.conversations import Conversation
 from lictor.runtime.handle import Run
+from lictor.runtime.retention import Pruned, prune
 from lictor.runtime.row import RUNS, SIGNALS, RunRow, Signal
 from lictor.runtime.runtime import Runtime
 from lictor.runtime.targets import agent_of, load_target
@@ -14,10 +15,12 @@ __all__ = [
     "SIGNALS",
     "Commands",
     "Conversation",
+    "Pruned",
     "Run",
     "RunRow",
     "Runtime",
     "Signal",
     "agent_of",
     "load_target",
+    "prune",
 ]

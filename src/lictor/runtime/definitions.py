@@ -122,8 +122,8 @@ class Definitions:
         kept = {"interceptors": interceptors, "watchers": check_watchers(watchers)}
         self.given[run_id] = {**kept, "deps": self._deps if deps is None else deps}
 
-    def session(self, row: RunRow, store: Store, clock: Clock, docket: Docket) -> Session:
-        """A session of a stored run, refolded from its log. Raises DefinitionNotFound."""
+    def session(self, row: RunRow, store: Store, clock: Clock, docket: Docket, fresh: bool = False) -> Session:
+        """A session of a stored run, refolded from its log unless it is `fresh`. Raises DefinitionNotFound."""
         agent = self.find(row)
         if row.run_id not in self.given:
             self.give(row.run_id)
@@ -152,4 +152,6 @@ class Definitions:
         )
         path = (Step(agent.name, row.run_id),)
         ledger = Ledger(clock, budget)
-        return assemble(agent, options, run_id=row.run_id, path=path, store=store, clock=clock, ledger=ledger)
+        return assemble(
+            agent, options, run_id=row.run_id, path=path, store=store, clock=clock, ledger=ledger, fresh=fresh
+        )

@@ -49,6 +49,8 @@ class Runtime:
         load: makes an agent of the place that a run was started from (`agent_of`), for runs whose agent is
             not in `definitions`. It runs code that the store names: leave it out where others write to it.
         grace: seconds that leaving waits for stints before it cancels them.
+        migrate: bring an older store up to date; with False it is refused (OlderSchema), so that a deploy
+            migrates when it wants to (`lictor migrate`).
 
     Use it as `async with Runtime() as runtime`. Leaving interrupts what runs at the next safe point.
     """
@@ -68,10 +70,11 @@ class Runtime:
         drive: bool | Literal["own"] = True,
         grace: float = 10.0,
         load: Load | None = None,
+        migrate: bool = True,
     ) -> None:
         if engine != "local":
             raise DefinitionError(f"engine={engine!r}: only 'local' exists so far")
-        self.store: Store = open_store(store) if isinstance(store, str) else store
+        self.store: Store = open_store(store, migrate=migrate) if isinstance(store, str) else store
         self._owns_store = isinstance(store, str)
         self.clock = clock or Clock()
         self.docket = Docket(self.store, self.clock, self._decided)
@@ -158,22 +161,22 @@ class Runtime:
         )
         row = replace(row, **await self._take_conversation(conversation, run_id, on_busy))
         self._definitions.give(run_id, interceptors, deps, watchers)
-        session = self._stints.session(row)
+        session = self._stints.fresh(row)
         started: dict[str, Any] = {"agent": agent.name, "path": [[agent.name, run_id, None]]}
         lost = here_only(agent, session.plan.order) if self.store.durable else ()
         if lost:
             started["resumable_here_only"] = list(lost)
         faults.reach("submit.before")
         with self.store.transaction():
-            known = self._rows.find(start_key=key) if key is not None else ()
+            known, ours = self._rows.find(start_key=key) if key is not None else (), False
             if not known:
                 session.live.record("run_started", started)
-                self._rows[run_id] = replace(row, policy=session.plan.policy)
+                ours = self._stints.begin(replace(row, policy=session.plan.policy))
         if known:  # another process started it since we looked
             self._stints.take_up(known[0].run_id)
             return Run(self, known[0].run_id)
         faults.reach("submit.after")
-        self._stints.submit(run_id)
+        self._stints.start(session, ours)
         return Run(self, run_id)
 
     async def run(self, run_id: str) -> Run:
@@ -189,6 +192,8 @@ class Runtime:
         DefinitionNotFound when its agent is not known here.
         """
         row = self.row(run_id)
+        if row.erased is not None:
+            raise NotResumable(f"what run {run_id} said and did was erased; start a new run")
         self._definitions.forget(row)
         self._definitions.find(row)
         if interceptors or run_id not in self._definitions.given:
@@ -227,15 +232,18 @@ class Runtime:
     async def trace(self, run_id: str) -> AgentTrace:
         """The transcript and steps of a run (root or nested), in any status."""
         row = self._rows.get(run_id)
-        return trace_of(run_id, self.store.entries(run_id), row.messages if row else ())
+        found = trace_of(run_id, self.store.entries(run_id), row.messages if row else ())
+        return found if row is None or row.erased is None else replace(found, status=row.status)
 
     async def wait(self, run_id: str, until: str) -> RunResult:
         """Wait for a park or the end; see `Run.result`."""
         row = await self.settled(run_id, until)
+        if row.erased is not None:
+            return RunResult(status=row.status, run_id=run_id, trace=await self.trace(run_id))  # type: ignore[arg-type]
         session = self._stints.session(row)
-        requests = tuple(await self.docket.pending(run=run_id, limit=10_000))
-        refusals = tuple(await self.docket.refusals(run=run_id))
-        result = result_of(session, () if row.status in TERMINAL else requests, refusals)
+        over = row.status in TERMINAL
+        requests = () if over else tuple(await self.docket.pending(run=run_id, limit=10_000))
+        result = result_of(session, requests, tuple(await self.docket.refusals(run=run_id, root=True)))
         return result if not row.lost_records else replace(result, lost_records=row.lost_records)
 
     async def settled(self, run_id: str, until: str, news: Callable[[], None] | None = None) -> RunRow:

@@ -41,6 +41,9 @@ def timeline(events: Iterable[Mapping[str, Any]]) -> list[Row]:
     texts: list[str] = []
     last: Mapping[str, Any] | None = None
     for event in events:
+        if event["payload"].get("erased") is True:
+            rows.append(_row(event, event["kind"].replace("_", " "), "quiet", "erased"))
+            continue
         if event["kind"] == "model_delta":
             texts.append(event["payload"]["text"])
             last = event
