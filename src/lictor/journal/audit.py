@@ -171,7 +171,7 @@ class _Check:
     def logs(self, file: StoredFile, root: str | None) -> None:
         """The logs below one root, or all."""
         where, values = ("", ()) if root is None else (" WHERE root = ?", (root,))
-        rows = (_Row(*row) for row in file.rows(f"SELECT {COLUMNS} FROM event{where} ORDER BY run, seq", *values))  # noqa: S608
+        rows = (_row(*row) for row in file.rows(f"SELECT {COLUMNS} FROM event{where} ORDER BY run, seq", *values))  # noqa: S608
         for run, of_run in groupby(rows, itemgetter(2)):
             self._log(run, of_run)
         sql = f"SELECT root, max(cursor), count(*) FROM event{where} GROUP BY root"  # noqa: S608
@@ -209,6 +209,14 @@ class _Check:
                               for call in calls.open]  # fmt: skip
         else:
             self._open += [f"run {run}: call {call}" for call in calls.open]
+
+
+def _row(*columns: Any) -> _Row:
+    """An entry whose bytes are bytes, also where somebody put something else: that then matches no digest."""
+    stored = [
+        each if each is None or isinstance(each, bytes) else f"no bytes: {each!r}".encode() for each in columns[7:]
+    ]
+    return _Row(*columns[:7], *stored)
 
 
 class _Calls:
