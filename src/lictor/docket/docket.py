@@ -193,7 +193,7 @@ class Docket:
             raise
         if after is request:
             return request
-        with self._store.transaction():
+        with self._store.transaction(sure=True):
             taken = self._swap(request, after)
             if taken and after.status != "pending":
                 self._store.wake(after.root_run)
@@ -268,7 +268,7 @@ class Docket:
         if grant is None:
             raise UnknownRequest(f"there is no grant {grant_id!r}")
         grant = replace(grant, revoked=True)
-        with self._store.transaction():
+        with self._store.transaction(sure=True):
             self._grants[grant_id] = grant
             self._tell(grant.request, GRANT, told_grant(grant))
         return grant
@@ -339,7 +339,7 @@ class Docket:
         now, gone = self._clock.now(), []
         for request in self._requests.upto("deadline", now, status="pending"):
             after = expire(request, now)
-            with self._store.transaction():
+            with self._store.transaction(sure=True):
                 taken = after is not request and self._swap(request, after)
                 if taken:
                     self._store.wake(after.root_run)

@@ -169,7 +169,8 @@ class Stints:
         faults.reach("finish.before" if over else "park.before")
         if state.phase in ("loop", "again") or (over and not (state.cause and state.cause.resumable)):
             row = replace(row, task=None)  # its verdict was given: from here on only what `input` let through is kept
-        with self.store.transaction(run_id):  # a driver that was stopped for too long must not write its row either
+        # A driver that was stopped for too long must not write its row either.
+        with self.store.transaction(run_id, sure=over):
             if over:
                 cause = state.cause
                 status = "completed" if state.answered or cause is None else cause.status
