@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lictor.errors import DefinitionError
@@ -60,7 +60,7 @@ def migrate_store(url: str) -> Migrated:
 
 
 def audit_store(
-    url: str, *, known: Mapping[str, Sequence[Any]] | None = None, roots: Iterable[str] | None = None
+    url: str, *, known: Mapping[str, Sequence[Any]] | None = None, roots: Collection[str] | None = None
 ) -> AuditReport:
     """Check the chain of every log in a store file, with the key in `LICTOR_AUDIT_KEY`.
 
