@@ -335,14 +335,18 @@ def _check_run(run_id: str, entries: list[Entry], store: Any) -> None:
 
 
 def _lost_models(entries: list[Entry]) -> int:
-    """Model calls without an end whose driver went on; one that died left its call without one."""
-    lost, under_way = 0, False
+    """Model calls without an end, and ends without a call.
+
+    A driver that died left its call without one; an answer that waits for a decision ends in a later stint.
+    """
+    lost, held, under_way = 0, 0, False
     for entry in entries:
         if entry.kind == "model_started":
             lost, under_way = lost + under_way, True
-        elif entry.kind in ("model_finished", "model_retry"):
-            lost, under_way = lost + (not under_way), False
         elif entry.kind == "stint_started":
+            held, under_way = held + under_way, False
+        elif entry.kind in ("model_finished", "model_retry"):
+            lost, held = lost + (not under_way and not held), held - (not under_way)
             under_way = False
     return lost + under_way
 

@@ -65,11 +65,12 @@ class SqliteWriting:
                 self._roll_back(own)
                 raise
             self._events.commit()
-            if self._power:
-                self._account(sure, self._db.total_changes != before)
+            wrote = self._db.total_changes != before
             hooks, self._after_commit = self._after_commit, []
             for hook in hooks:
                 hook()
+            if self._power:
+                self._account(sure, wrote)
 
     def _account(self, sure: bool, wrote: bool) -> None:
         """Have the disk keep what was committed before, where this commit owes that and did not do it.

@@ -131,9 +131,9 @@ class Stints:
                 self._rows[run_id] = replace(row, status="waiting")
                 self.store.release(run_id, self.owner)
             return
+        self.store.grows(run_id, partial(self._grown, run_id))
         self._live[run_id] = session
         session.live.task = asyncio.current_task()
-        self.store.grows(run_id, partial(self._grown, run_id))
         try:
             await stint(session, session.options.watchers)
         finally:
