@@ -81,6 +81,31 @@ def test_benchmark_checks_shapes() -> None:
         _workloads.check_shape("W1", contender, tally, _workloads.FINAL)
 
 
+def test_benchmark_of_the_journal_runs() -> None:
+    """`journal.py --json` prints one object with the figures and goals of the parts that were asked for."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(BENCHMARKS / "journal.py"),
+            "--json",
+            "--rounds",
+            "1",
+            "--only",
+            "w1,long",
+            "--steps",
+            "100",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    report = json.loads(done.stdout)
+    assert set(report["figures"]) == {"w1", "long"}
+    assert report["figures"]["long"]["100"]["entries"] == 811
+    assert [goal["limit"] for goal in report["goals"]] == [2.5, 3.5, 2.0]
+
+
 def test_benchmark_runs_without_its_peer() -> None:
     """`agent.py --json` prints one object; a peer that is not there is named with how to install it."""
     environment: dict[str, Any] = {name: value for name, value in os.environ.items() if name != "LICTOR_BENCH_PEER"}

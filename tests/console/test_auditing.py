@@ -218,6 +218,10 @@ def test_one_run_is_checked_by_itself(path, verified, lictor):
     code, found = verified("--run", bad)
     assert (code, found["logs"]) == (1, 1)
     assert lictor("audit", "verify", "--run", "nothing")[0] == 2
+    assert lictor("audit", "checkpoint", "--out", "c.json")[0] == 0
+    alter(path, ("DELETE FROM event WHERE root = ?", good))
+    code, found = verified("--run", good, "--checkpoint", "c.json")
+    assert (code, [line for line in found["missing"] if f"run {good}: its tail is cut" in line] != []) == (1, True)
 
 
 def test_a_key_that_is_missing_or_wrong_is_told(path, lictor, key, monkeypatch):

@@ -217,7 +217,7 @@ class Docket:
 
     def _settle(self, request: Request, after: Request, scope: str, actor: Actor) -> bool:
         """Write a decision, what stands from it, and the wake-up, if nobody wrote the request since we looked."""
-        with self._store.transaction():
+        with self._store.transaction(sure=True):
             if not self._swap(request, after):
                 return False
             if after.status != "pending":
@@ -268,7 +268,7 @@ class Docket:
         if grant is None:
             raise UnknownRequest(f"there is no grant {grant_id!r}")
         grant = replace(grant, revoked=True)
-        with self._store.transaction():
+        with self._store.transaction(sure=True):
             self._grants[grant_id] = grant
             self._tell(grant.request, GRANT, told_grant(grant))
         return grant
@@ -339,7 +339,7 @@ class Docket:
     def expire_due(self) -> list[Request]:
         """Settle every open request whose deadline passed."""
         now, gone = self._clock.now(), []
-        with self._store.transaction():  # a request that is settled and a run that sleeps on would wait for ever
+        with self._store.transaction(sure=True):  # a request that is settled and a run that sleeps would wait for ever
             for request in self._requests.upto("deadline", now, status="pending"):
                 after = expire(request, now)
                 if after is not request and self._swap(request, after):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import hmac
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
@@ -123,7 +123,7 @@ def verify(
     *,
     audit_key: bytes | None = None,
     known: Mapping[str, Checkpoint | Sequence[Any]] | None = None,
-    roots: Iterable[str] | None = None,
+    roots: Collection[str] | None = None,
 ) -> AuditReport:
     """Check the chain of every run in a store file.
 
@@ -142,6 +142,8 @@ def verify(
             check.logs(file, each)
         if roots is None:
             check.absent(file)
+        else:
+            check.gone(roots)
         return replace(check.report(), key=_key_state(file, audit_key))
 
 
@@ -178,6 +180,11 @@ class _Check:
         for name, cursor, count in file.rows(sql, *values):
             if cursor != count:
                 self._missing.append(f"root {name}: {cursor - count} entries of its {cursor} are missing")
+
+    def gone(self, roots: Iterable[str]) -> None:
+        """Roots that a checkpoint knows, without any entry."""
+        for run in set(roots) & self._ends.keys() - self._seen:
+            self._missing.append(f"run {run}: its tail is cut after entry -1, it had come to {self._ends[run].seq}")
 
     def absent(self, file: StoredFile) -> None:
         """Logs that are not there at all."""

@@ -53,6 +53,7 @@ class MemoryStore:
 
     url = "memory:"
     durable = False
+    durability = "none"
 
     def __init__(self) -> None:
         self._logs: dict[str, Log] = {}
@@ -104,7 +105,7 @@ class MemoryStore:
         return self._tables[table.name]
 
     @contextlib.contextmanager
-    def transaction(self, root: str | None = None) -> Generator[None]:
+    def transaction(self, root: str | None = None, *, sure: bool = False) -> Generator[None]:
         """What one thread does between two awaits is one transaction anyway."""
         yield
 

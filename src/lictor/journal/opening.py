@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lictor.errors import DefinitionError
@@ -17,18 +17,27 @@ if TYPE_CHECKING:
 __all__ = ["audit_store", "checkpoints_of", "migrate_store", "open_store", "read_file"]
 
 
-def open_store(url: str, *, migrate: bool = True) -> Store:
+def open_store(url: str, *, migrate: bool = True, durability: str = "process") -> Store:
     """Open `memory:` or `sqlite:///file.db`.
+
+    Arguments:
+        migrate: bring an older schema up to date; otherwise it is refused with OlderSchema.
+        durability: `process`: what is committed survives a killed process. `power`: intents of tools that may
+            run once, decisions and outcomes of runs also survive a loss of power, if the disk keeps its word.
 
     The environment variable `LICTOR_AUDIT_KEY` keys the chain of every log.
     Raises DefinitionError for anything else, StoreError when the store cannot be used.
     """
+    if durability not in ("process", "power"):
+        raise DefinitionError(f"durability={durability!r}: use 'process' or 'power'")
     if url == "memory:":
+        if durability == "power":
+            raise DefinitionError("durability='power' needs a file: memory: survives nothing")
         return MemoryStore()
     if url.startswith("sqlite:"):
         from lictor.journal.sqlite import SqliteStore
 
-        return SqliteStore(url, audit_key=_audit_key(), migrate=migrate)
+        return SqliteStore(url, audit_key=_audit_key(), migrate=migrate, power=durability == "power")
     raise DefinitionError(f"store {url!r}: use memory: or sqlite:///file.db")
 
 
@@ -51,7 +60,7 @@ def migrate_store(url: str) -> Migrated:
 
 
 def audit_store(
-    url: str, *, known: Mapping[str, Sequence[Any]] | None = None, roots: Iterable[str] | None = None
+    url: str, *, known: Mapping[str, Sequence[Any]] | None = None, roots: Collection[str] | None = None
 ) -> AuditReport:
     """Check the chain of every log in a store file, with the key in `LICTOR_AUDIT_KEY`.
 

@@ -2,7 +2,8 @@
 
 Entries of the log are queued and written within a few milliseconds by one writer thread, or at
 once where something waits for them (`barrier`, every write of a row). One transaction holds all
-that was queued. WAL, `synchronous=NORMAL`: what is written survives a killed process.
+that was queued. WAL, `synchronous=NORMAL`: what is written survives a killed process. Opened for
+more (`power`), transactions that must be `sure` are committed with `synchronous=FULL`.
 """
 
 from __future__ import annotations
@@ -45,15 +46,17 @@ class SqliteStore(SqliteWriting):
         url: `sqlite:///relative.db` or `sqlite:////absolute.db`.
         audit_key: keys the chain (`LICTOR_AUDIT_KEY`).
         migrate: bring an older schema up to date; otherwise it is refused with OlderSchema.
+        power: intents, decisions and outcomes survive a loss of power, not only a killed process.
 
     Raises StoreError (NewerSchema, OlderSchema) when the file cannot be used; says what to do.
     """
 
     durable = True
 
-    def __init__(self, url: str, *, audit_key: bytes | None = None, migrate: bool = True) -> None:
-        super().__init__(path_of(url), audit_key, migrate)
+    def __init__(self, url: str, *, audit_key: bytes | None = None, migrate: bool = True, power: bool = False) -> None:
+        super().__init__(path_of(url), audit_key, migrate, power)
         self.url = url
+        self.durability = "power" if power else "process"
         self._wanted = threading.Event()
         self._pause = threading.Event()
         self._changed: list[Callable[[], None]] = []

@@ -20,32 +20,42 @@ __all__ = ["SqliteWriting"]
 class SqliteWriting:
     """The connection of one store object, shared by its threads under one lock."""
 
-    def __init__(self, path: Path, audit_key: bytes | None, migrate: bool) -> None:
+    def __init__(self, path: Path, audit_key: bytes | None, migrate: bool, power: bool) -> None:
         self.path = path
+        self._power = power
+        self._owes_sync = self._unsynced = False
         self._lock = threading.RLock()
         self._after_commit: list[Callable[[], None]] = []
         self._db = open_file(path, migrate, audit_key)
         self._events = EventQueue(self._db, audit_key)
 
-    def transaction(self, root: str | None = None) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+    def transaction(
+        self, root: str | None = None, *, sure: bool = False
+    ) -> contextlib.AbstractContextManager[sqlite3.Connection]:
         """Everything queued, and what the block does, in one transaction; nested blocks join it.
 
-        When the block fails, what it did and appended is gone; what was queued before waits on.
+        When the block fails, what it did and appended is gone; what was queued before waits on. With
+        `sure` it survives a loss of power too, if the store was opened for that.
         With `root`, raises LostLease when another driver took that root over.
         """
-        return self._transaction(root, appends=True)
+        return self._transaction(root, appends=True, sure=sure)
 
     @contextlib.contextmanager
-    def _transaction(self, root: str | None, appends: bool) -> Generator[sqlite3.Connection]:
+    def _transaction(self, root: str | None, appends: bool, sure: bool = False) -> Generator[sqlite3.Connection]:
+        sure = sure and self._power
         with self._lock:
             if self._db.in_transaction:
+                self._owes_sync |= sure
                 self._check_fence(root)
                 yield self._db
                 return
             own: int | None = None
             try:
                 with store_errors(self.path):
+                    if self._power:  # the same connection: what it wrote before is in the same file, and goes along
+                        self._db.execute("PRAGMA synchronous = FULL" if sure else "PRAGMA synchronous = NORMAL")
                     self._db.execute("BEGIN IMMEDIATE")
+                    before = self._db.total_changes
                     self._events.write()
                     own = len(self._events.taken) if appends else None
                     self._check_fence(root)
@@ -58,12 +68,31 @@ class SqliteWriting:
                 raise
             self._events.commit()
             faults.reach("append.after")
+            wrote = self._db.total_changes != before
             hooks, self._after_commit = self._after_commit, []
             for hook in hooks:
                 hook()
+            if self._power:
+                self._account(sure, wrote)
+
+    def _account(self, sure: bool, wrote: bool) -> None:
+        """Have the disk keep what was committed before, where this commit owes that and did not do it.
+
+        A commit that writes nothing waits for nothing; what it is to make sure was written by the writer thread. Or a
+        block that was sure was within one that was not.
+        """
+        kept = sure and wrote
+        self._unsynced = not kept and (wrote or self._unsynced)
+        owes, self._owes_sync = sure or self._owes_sync, False
+        if owes and self._unsynced:
+            with store_errors(self.path):
+                self._db.execute("PRAGMA synchronous = FULL")
+                self._db.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('synced', '')")
+            self._unsynced = False
 
     def _roll_back(self, own: int | None) -> None:
         self._after_commit.clear()
+        self._owes_sync = False
         if self._db.in_transaction:
             with contextlib.suppress(sqlite3.Error):  # a full disk has rolled back already
                 self._db.execute("ROLLBACK")
@@ -85,7 +114,7 @@ class SqliteWriting:
 
         Raises LostLease when another driver took over `root`: then nothing may be done any more.
         """
-        with self._transaction(None, appends=False):
+        with self._transaction(None, appends=False, sure=True):
             owned = self._events.owned(root)
         if not owned:
             raise LostLease(f"another driver took over run {root}")

@@ -20,7 +20,9 @@ class Store(Protocol):
 
     An append is visible at once to this process; `barrier` returns when everything appended so far
     would survive a killed process (a no-op unless `durable`); it raises LostLease when another
-    driver took the root over, and so does `transaction` with that root. Rows are written at once.
+    driver took the root over, and so does `transaction` with that root. `durability` says what is survived:
+    `none`, `process` (a killed one), or `power` (its loss) for barriers and transactions that are `sure`.
+    Rows are written at once.
     `discard` drops what is not written yet, so that the log is as another process would find it.
     `wake` marks a root run as having something to do, `woken` lists those that `owner` drives or
     nobody, `idle` tells that one has nothing to do and no driver; `append_outside` adds to a log that
@@ -37,6 +39,9 @@ class Store(Protocol):
 
     @property
     def durable(self) -> bool: ...
+
+    @property
+    def durability(self) -> str: ...
 
     def log(self, run_id: str, root: str) -> Log: ...
 
@@ -60,7 +65,7 @@ class Store(Protocol):
 
     def table(self, table: Table[R]) -> Rows[R]: ...
 
-    def transaction(self, root: str | None = None) -> AbstractContextManager[object]: ...
+    def transaction(self, root: str | None = None, *, sure: bool = False) -> AbstractContextManager[object]: ...
 
     def watch(self, root: str, callback: Callable[[Entry], None]) -> Callable[[], None]: ...
 

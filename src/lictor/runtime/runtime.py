@@ -46,6 +46,8 @@ class Runtime:
         models: name of an agent -> ChatModel, instead of the one it defines (tests, staging). Looked
             into at each call, so that more may be added later.
         clock: the time.
+        durability: `process`: what is stored survives a killed process. `power`: intents of tools that may run
+            once, decisions and outcomes also survive a loss of power; each then waits for the disk.
         drive: True drives every run of the store that has something to do and no driver, `"own"` only those
             that were started or resumed here, False only reads and writes commands.
         load: makes an agent of the place that a run was started from (`agent_of`), for runs whose agent is
@@ -56,6 +58,8 @@ class Runtime:
 
     Use it as `async with Runtime() as runtime`. Leaving interrupts what runs at the next safe point.
     """
+
+    store: Store
 
     def __init__(  # noqa: PLR0913 - the constructor is the configuration
         self,
@@ -69,6 +73,7 @@ class Runtime:
         deps: Any = None,
         models: Mapping[str, ChatModel] = EMPTY,
         clock: Clock | None = None,
+        durability: str = "process",
         drive: bool | Literal["own"] = True,
         grace: float = 10.0,
         load: Load | None = None,
@@ -76,7 +81,10 @@ class Runtime:
     ) -> None:
         if engine != "local":
             raise DefinitionError(f"engine={engine!r}: only 'local' exists so far")
-        self.store: Store = open_store(store, migrate=migrate) if isinstance(store, str) else store
+        if isinstance(store, str):
+            self.store = open_store(store, migrate=migrate, durability=durability)
+        else:
+            self.store = _lasting(store, durability)
         self._owns_store = isinstance(store, str)
         self.clock = clock or Clock()
         self.docket = Docket(self.store, self.clock, self._decided)
@@ -342,3 +350,12 @@ class Runtime:
 
     def _decided(self, request: Request) -> None:
         self._stints.decided(request)
+
+
+def _lasting(store: Store, durability: str) -> Store:
+    """A store that was opened elsewhere; raises DefinitionError when it keeps less than it has to."""
+    if durability not in ("process", "power"):
+        raise DefinitionError(f"durability={durability!r}: use 'process' or 'power'")
+    if durability == "power" and store.durability != "power":
+        raise DefinitionError("durability='power': open the store so, open_store(url, durability='power')")
+    return store

@@ -156,9 +156,9 @@ class Stints:
                 self._rows[run_id] = replace(row, status="waiting")
                 self.store.release(run_id, self.owner)
             return
+        self.store.grows(run_id, partial(self._grown, run_id))
         self._live[run_id] = session
         session.live.task = asyncio.current_task()
-        self.store.grows(run_id, partial(self._grown, run_id))
         try:
             await stint(session, session.options.watchers)
         finally:
@@ -199,7 +199,8 @@ class Stints:
         faults.reach("finish.before" if over else "park.before")
         if state.phase in ("loop", "again") or (over and not (state.cause and state.cause.resumable)):
             row = replace(row, task=None)  # its verdict was given: from here on only what `input` let through is kept
-        with self.store.transaction(run_id):  # a driver that was stopped for too long must not write its row either
+        # A driver that was stopped for too long must not write its row either.
+        with self.store.transaction(run_id, sure=over):
             if over:
                 cause = state.cause
                 status = "completed" if state.answered or cause is None else cause.status
