@@ -332,7 +332,8 @@ def _check_run(run_id: str, entries: list[Entry], store: Any) -> None:
     assert kinds["run_finished"] == 1 + kinds["resumed"]
     assert entries[-1].kind == "run_finished", f"{entries[-1].kind} follows the end"
     assert entries[-1].payload["status"] in TERMINAL
-    assert kinds["model_started"] == len(attempts), "a model call has no end"
+    lost = kinds["model_started"] - len(attempts)  # each driver that died may have taken one along
+    assert 0 <= lost <= kinds["stint_started"], "a model call has no end"
     _check_calls(entries)
 
 

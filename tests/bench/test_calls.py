@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
-MOST_CALLS = 500
+MOST_CALLS = 495  # agent-framework 1.23 without a policy: 990
 MOST_GROWTH = 1.2
 MOST_FOR_STREAM = 1.5
 WORKLOADS = ("W0", "W1", "W2", "W4", "W7")
@@ -47,7 +47,7 @@ def calls(contender: str) -> dict[str, float]:
 
 
 def test_governed_run_is_cheap() -> None:
-    """A run with one tool call and a policy at all eight points makes at most 500 function calls."""
+    """A run with one tool call and a policy at all eight points makes half of agent-framework's calls without one."""
     assert calls("lictor-governed")["W1"] <= MOST_CALLS
 
 

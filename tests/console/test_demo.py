@@ -30,6 +30,27 @@ def environ(**more):
     return clean | {"PYTHONPATH": str(SRC), "COLUMNS": "80", "LINES": "24", "TERM": "xterm-256color"} | more
 
 
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """An empty folder as the working directory: the demo keeps its run there."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def lictor(*arguments):
+    """Another `lictor`, in a process of its own, in the same folder; gives exit code and stdout."""
+    done = subprocess.run(
+        [*COMMAND[:-1], *arguments], env=environ(), check=False, capture_output=True, text=True, timeout=60
+    )
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout
+
+
+def played(audience, model=None):
+    """The demo in this process, over a store in memory."""
+    return run_demo(audience, "memory:", Path("payments.txt").absolute(), model=model)
+
+
 def demo(*options, stdin=subprocess.DEVNULL, **more):
     """Run the demo without a terminal; gives exit code, stdout, stderr."""
     done = subprocess.run(
@@ -92,6 +113,7 @@ def test_without_a_terminal_it_answers_itself_and_says_so():
     assert (code, told) == (0, "")
     parts = [
         "scripted model (no key, no network)",
+        "store     lictor.db",
         "lookup_order(order_id=7)",
         "denied    by agent:clerk/own-orders: Not this customer's order. It did not run.",
         "lookup_order(order_id=42)",
@@ -221,9 +243,68 @@ def test_ctrl_c_at_the_question_ends_it():
     os.kill(screen.process.pid, signal.SIGINT)
     code, printed = screen.end()
     assert code == 130
-    assert "lictor: interrupted; nothing more was run" in printed
+    assert re.search(r"lictor: interrupted; the run is kept: lictor resume \w{32}\n", printed)
     assert "Traceback" not in printed
     assert "refund: " not in printed
+
+
+# ---- with a second process --------------------------------------------------------------------
+
+
+def request_of(code, printed):
+    """The one request in the inbox, with the command that approves it."""
+    assert code == 0
+    [command] = re.findall(r"> lictor (approve \w+)$", printed, re.MULTILINE)
+    assert "clerk wants refund" in printed
+    assert "amount = 30.0" in printed
+    return command.split()
+
+
+@pytest.mark.crash
+def test_killed_while_it_waits_it_is_finished_elsewhere(folder):
+    """kill -9 at the question, `lictor inbox`, `lictor approve ID`: paid once, and the answer is printed."""
+    screen = Terminal().until("then Enter")
+    screen.process.kill()
+    screen.end()
+    code, printed = lictor(*request_of(*lictor("inbox")))
+    assert code == 0
+    assert printed.startswith("approved by human:")
+    assert printed.endswith(": completed\nDone: 30.00 paid back for order 42. Order 7 is not yours.\n")
+    assert lictor("inbox") == (0, "nothing waits\n")
+    [paid] = (folder / "lictor.payments.txt").read_text().splitlines()
+    assert paid.endswith(" 30.00 for order 42")
+
+
+def test_decided_elsewhere_it_goes_on(folder):
+    """A decision from another terminal takes the question back, and the demo shows the end."""
+    screen = Terminal().until("then Enter")
+    code, printed = lictor(*request_of(*lictor("inbox")), "--as", "human:bea")
+    assert code == 0
+    code, printed = screen.end()
+    assert code == 0
+    assert "somebody decided it in another process" in printed
+    assert "decided   approve, by human:bea" in printed
+    assert "what was really paid: 30.00 for order 42" in printed
+    assert len((folder / "lictor.payments.txt").read_text().splitlines()) == 1
+
+
+def test_parked_it_leaves_the_question(folder):
+    """`--park` asks nobody and prints the commands; one of them finishes the run."""
+    code, printed, told = demo("--park")
+    assert (code, told) == (0, "")
+    assert lictor(*request_of(0, printed))[0] == 0
+    code, printed, _ = demo("--park", "--json")
+    shown = json.loads(printed)
+    assert (shown["status"], shown["paid"], len(shown["requests"])) == ("suspended", [], 1)
+    assert demo("--park", "--yes")[0] == 2
+
+
+def test_the_question_says_how_to_answer_it_elsewhere():
+    """The panel names the command, with the store where one was named."""
+    screen = Terminal("--store", "sqlite:///shop.db", COLUMNS="120").until("then Enter")
+    screen.process.kill()
+    _, printed = screen.end()
+    assert re.search(r"in another terminal: lictor approve \w{8} --store sqlite:///shop\.db", printed)
 
 
 @pytest.mark.parametrize(("more", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)], ids=["plain", "NO_COLOR"])
@@ -296,7 +377,7 @@ async def test_ctrl_c_during_a_model_call_ends_it():
 
 async def test_a_model_that_calls_no_tool_comes_to_an_end():
     """An answer without calls is an answer; the run has one status and keeps every promise."""
-    outcome = await run_demo(Silence(), ScriptedModel([say("I do not know.")]))
+    outcome = await played(Silence(), ScriptedModel([say("I do not know.")]))
     assert (outcome.result.status, outcome.result.answer, outcome.paid) == ("completed", "I do not know.", [])
     await invariants(outcome.result)
 
@@ -314,7 +395,7 @@ async def test_a_model_that_calls_no_tool_comes_to_an_end():
 )
 async def test_whatever_a_model_does_there_is_one_status(script):
     """Wrong calls, repeated ones, too many and cut answers end the run by its own rules, and can all be shown."""
-    outcome = await run_demo(Silence(), ScriptedModel(script))
+    outcome = await played(Silence(), ScriptedModel(script))
     assert outcome.result.status in ("completed", "stopped", "exhausted", "failed")
     await invariants(outcome.result)
 
@@ -332,7 +413,7 @@ async def test_a_decision_that_is_refused_is_asked_again():
         def refused(self, problem):
             self.problems.append(problem)
 
-    outcome = await run_demo(Hasty())
+    outcome = await played(Hasty())
     assert outcome.paid == ["5.00 for order 42"]
     assert "amount" in Hasty.problems[0]
 
@@ -345,7 +426,7 @@ async def test_a_silent_audience_does_not_go_round_in_circles():
 
 async def test_the_demo_can_be_run_twice():
     """Nothing of one run is left for the next."""
-    first, second = await run_demo(Silence()), await run_demo(Silence())
+    first, second = await played(Silence()), await played(Silence())
     assert first.paid == second.paid == ["30.00 for order 42"]
     assert first.result.answer == second.result.answer
 

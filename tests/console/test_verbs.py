@@ -149,13 +149,14 @@ def test_a_run_is_approved_in_another_process_while_its_own_one_waits(started, l
 
 @pytest.mark.crash
 def test_a_run_whose_process_is_killed_while_it_waits_is_resumed(started, lictor, shop):
-    """kill -9, approve, resume: the effect happens once."""
+    """kill -9, approve without driving, resume: the effect happens once."""
     process = started("run", "clerk.py:clerk", "refund 42", "--wait", "end")
     command = read_until(process, r"> lictor (approve \w+)$")[1]
     process.send_signal(signal.SIGKILL)
     process.wait()
-    _, printed, _ = lictor(*command.split())
+    _, printed, _ = lictor(*command.split(), "--no-run")
     assert printed.startswith("approved by human:bea: refund of run ")
+    assert paid(shop) == []
     command = re.search(r"lictor (resume \w+)$", printed)[1]
     code, printed, _ = lictor(*command.split())
     assert code == 0
@@ -181,8 +182,7 @@ def test_a_call_that_was_killed_is_asked_about(started, lictor, asked, shop, ver
     assert (code, request["kind"], len(paid(shop))) == (0, "unknown_effect", 1)
     code, view = asked(verb, request["id"])
     assert (code, view["resolution"]["verb"]) == (0, verb)
-    code, result = asked("resume", result["run_id"])
-    assert (code, result["status"]) == (0, "completed")
+    assert (view["run"]["status"], view["run"]["answer"]) == ("completed", "Wired.")
     assert len(paid(shop)) == effects
 
 
@@ -237,7 +237,7 @@ def test_a_parked_run_says_what_waits_and_how_to_decide(lictor):
 def test_a_second_decision_is_refused(lictor, request_id):
     """Another decision ends with 3 and names who decided; the same one again changes nothing."""
     assert lictor("approve", request_id, "--as", "human:ana")[0] == 0
-    code, printed, told = lictor("reject", request_id, "--reason", "too much")
+    code, printed, told = lictor("reject", request_id, "-m", "too much")
     assert (code, printed) == (3, "")
     assert told == f"lictor: request {request_id} was already approved by human:ana\n"
     assert lictor("approve", request_id)[1].startswith("approved by human:ana")
@@ -248,20 +248,79 @@ def test_an_edit_pays_what_was_edited(lictor, asked, request_id, shop):
     code, _, told = lictor("edit", request_id, "--arguments", '{"amount": "much"}')
     assert (code, told) == (2, "lictor: arguments of 'refund' are invalid: order: missing; amount: number expected\n")
     code, view = asked("edit", request_id, "--arguments", '{"order": 42, "amount": 10.0}')
-    assert (code, view["status"]) == (0, "edited")
-    assert asked("resume", view["root_run"])[1]["status"] == "completed"
+    assert (code, view["status"], view["run"]["status"]) == (0, "edited", "completed")
     assert paid(shop) == ["42 10.0"]
+
+
+def test_an_edit_names_only_what_changes(lictor, asked, request_id, shop):
+    """NAME=VALUE changes what was shown; a name that the tool does not have is refused."""
+    assert lictor("edit", request_id, "reason=late")[0] == 2
+    code, view = asked("edit", request_id, "amount=12.5")
+    assert (code, view["resolution"]["arguments"]) == (0, {"order": 42, "amount": 12.5})
+    assert paid(shop) == ["42 12.5"]
+
+
+def test_what_nobody_can_load_is_settled_and_told(lictor, asked, request_id, shop):
+    """The decision stands with 0 when the agent's file is gone; the line says how to go on."""
+    (shop / "clerk.py").rename(shop / "moved.py")
+    code, printed, told = lictor("approve", request_id)
+    assert (code, told) == (0, "")
+    assert re.search(
+        r"the run was not driven here; there is no file .*clerk\.py.*; if nobody does: lictor resume", printed
+    )
+    run_id = asked("runs")[1]["runs"][0]["run_id"]
+    assert asked("resume", run_id, "--definitions", "moved.py:clerk")[1]["answer"] == "Paid."
+
+
+def test_a_second_question_is_shown_after_the_first(lictor, asked, shop):
+    """A decision drives the run to its next park; what waits then is printed with its commands."""
+    _, result = asked("run", "clerk.py:twice", "refund twice")
+    code, printed, _ = lictor("approve", result["requests"][0]["id"])
+    assert (code, paid(shop)) == (0, ["1 2.0"])
+    command = re.search(r"> lictor (approve \w+)$", printed, re.MULTILINE)[1]
+    assert lictor(*command.split())[1].endswith("completed\nBoth.\n")
+
+
+def test_other_runs_of_the_store_are_left_alone(asked, shop):
+    """A command drives the run it is about; another one that was decided waits for its own."""
+    requests = [asked("run", "clerk.py:clerk", "refund 42")[1]["requests"][0]["id"] for _ in range(2)]
+    assert asked("approve", requests[0], "--no-run")[0] == 0
+    assert asked("approve", requests[1])[1]["run"]["status"] == "completed"
+    assert asked("run", "clerk.py:clerk", "refund 42")[1]["status"] == "suspended"
+    assert paid(shop) == ["42 30.0"]
+
+
+def test_a_trace_follows_a_run_that_another_process_drives(started, lictor, asked):
+    """Events come as they are written elsewhere, to the end; as JSON one line each."""
+    process = started("run", "clerk.py:clerk", "refund 42", "--wait", "end")
+    command = read_until(process, r"> lictor (approve \w+)$")[1]
+    run_id = asked("runs")[1]["runs"][0]["run_id"]
+    follower = started("trace", run_id, "--follow", "--json")
+    read_until(follower, '"request_opened"')
+    assert lictor(*command.split())[0] == 0
+    rest, told = follower.communicate(timeout=60)
+    assert (follower.returncode, told) == (0, "")
+    kinds = [json.loads(line)["kind"] for line in rest.splitlines()]
+    assert "request_decided" in kinds
+    assert kinds[-1] == "run_finished"
+
+
+def test_watch_prints_each_step(lictor):
+    """`run --watch` shows what happens, then what waits."""
+    code, printed, _ = lictor("run", "clerk.py:clerk", "refund 42", "--watch")
+    assert code == 0
+    places = [printed.index(part) for part in ("run_started", "model_finished", "request_opened", ": suspended")]
+    assert places == sorted(places)
 
 
 def test_a_rejection_and_a_response_reach_the_model(asked, shop):
     """The model reads the reason, or the result that a person gave; nothing runs."""
-    for decide, read in [(("reject", "--reason", "no budget"), "no budget"), (("respond", "paid by hand"),) * 2]:
+    for verb, text in [("reject", "no budget"), ("respond", "paid by hand")]:
         _, result = asked("run", "clerk.py:clerk", "refund 42")
-        verb, *given = decide
-        assert asked(verb, result["requests"][0]["id"], *given)[0] == 0
-        assert asked("resume", result["run_id"])[1]["status"] == "completed"
-        texts = [message["content"] for message in asked("trace", result["run_id"])[1]["messages"]]
-        assert any(read[-1] in (text or "") if isinstance(read, tuple) else read in (text or "") for text in texts)
+        code, view = asked(verb, result["requests"][0]["id"], "-m", text)
+        assert (code, view["run"]["status"]) == (0, "completed")
+        read = [message["content"] for message in asked("trace", result["run_id"])[1]["messages"]]
+        assert any(text in (each or "") for each in read)
     assert paid(shop) == []
 
 
@@ -269,12 +328,14 @@ def test_an_approval_may_stand_for_the_same_arguments(asked, lictor, shop):
     """The second call of the run is not asked for; the grant is listed."""
     _, result = asked("run", "clerk.py:twice", "refund twice")
     request = result["requests"][0]["id"]
-    assert lictor("approve", request, "--once", "--same-arguments")[0] == 2
-    assert asked("approve", request, "--same-arguments", "--note", "fine")[1]["resolution"]["feedback"] == "fine"
-    assert asked("resume", result["run_id"])[1]["answer"] == "Both."
+    assert lictor("approve", request, "--scope", "always")[0] == 2
+    code, view = asked("approve", request, "--scope", "same_arguments", "-m", "fine")
+    assert (code, view["resolution"]["feedback"], view["run"]["answer"]) == (0, "fine", "Both.")
     [grant] = asked("grants")[1]["grants"]
     assert (grant["tool"], grant["request"], grant["by"], grant["revoked"]) == ("refund", request, "human:bea", False)
     assert len(paid(shop)) == 2
+    assert [each["revoked"] for each in asked("grants", "--revoke", grant["id"][:12])[1]["grants"]] == [True]
+    assert lictor("grants", "--revoke", "nothing")[0] == 2
 
 
 def test_only_the_party_decides(lictor, asked):
@@ -344,7 +405,7 @@ def test_every_verb_prints_one_object(asked, shop):
     assert (row["status"], row["open_requests"], row["key"]) == ("waiting", 1, "k1")
     assert row["source"] == f"{(shop / 'clerk.py').resolve()}:clerk"
     assert asked("inbox")[1]["requests"] == [request]
-    assert asked("approve", request["id"])[1]["status"] == "approved"
+    assert asked("approve", request["id"], "--no-run")[1]["status"] == "approved"
     assert asked("doctor")[1]["undriven"] == [run_id]
     assert asked("resume", run_id)[1]["answer"] == "Paid."
     found = asked("trace", run_id)[1]
@@ -352,7 +413,7 @@ def test_every_verb_prints_one_object(asked, shop):
     assert found["events"][-1]["kind"] == "run_finished"
     assert [each["status"] for each in found["requests"]] == ["approved"]
     code, found = asked("doctor")
-    assert (code, found["schema"], found["damage"], found["undriven"]) == (0, 1, None, [])
+    assert (code, found["schema"], found["damage"], found["undriven"]) == (0, 2, None, [])
     assert asked("grants")[1] == {"grants": []}
 
 
@@ -361,13 +422,15 @@ def test_a_parked_run_is_ended(asked, lictor, shop, verb, status):
     """Its requests are withdrawn, nothing is paid, and it cannot be ended twice."""
     _, result = asked("run", "clerk.py:clerk", "refund 42")
     name, *given = verb
-    code, view = asked(name, result["run_id"], *given)
+    code, view = asked(name, result["run_id"], *given, "--no-run")
     assert (code, view["status"], view["driven"]) == (0, "cancelling", False)
     assert asked("inbox")[1] == {"requests": []}
     assert lictor("approve", result["requests"][0]["id"])[0] == 3
     code, result = asked("resume", result["run_id"])
     assert (code, result["status"], result["by"]) == (1, status, "human:bea")
     assert lictor(name, result["run_id"], *given)[0] == 3
+    other = asked("run", "clerk.py:clerk", "refund 42")[1]["run_id"]
+    assert lictor(name, other, *given) == (0, f"run {other}: {status}\n", "")
     assert paid(shop) == []
 
 
@@ -419,8 +482,7 @@ def test_what_a_model_writes_cannot_move_the_cursor(lictor, asked):
     """Control characters and direction marks of arguments and answers do not reach the terminal."""
     outputs = [lictor("run", "clerk.py:donor", "give")[1], lictor("inbox")[1], lictor("inbox", "--json")[1]]
     [request] = asked("inbox")[1]["requests"]
-    assert lictor("approve", request["id"], "--as", "human:ana")[0] == 0
-    outputs += [lictor("resume", request["root_run"])[1], lictor("trace", request["root_run"])[1]]
+    outputs += [lictor("approve", request["id"], "--as", "human:ana")[1], lictor("trace", request["root_run"])[1]]
     assert "Given" in outputs[3]
     assert [sign for sign in "".join(outputs) if not sign.isprintable() and sign != "\n"] == []
 
@@ -435,6 +497,9 @@ def test_what_a_model_writes_cannot_move_the_cursor(lictor, asked):
         (["run", "clerk.py:nobody", "x"], 2, "there is no 'nobody' in clerk.py; its agents are .*"),
         (["edit", "x", "--arguments", "{"], 2, "--arguments is no JSON .*"),
         (["edit", "x", "--arguments", "[1]"], 2, "--arguments must be one JSON object .*"),
+        (["edit", "x"], 2, "give the changes as NAME=VALUE, or all arguments with --arguments JSON"),
+        (["edit", "x", "a=1", "--arguments", "{}"], 2, "give the changes as NAME=VALUE, or .*"),
+        (["edit", "x", "amount"], 2, "'amount' is no change; write NAME=VALUE, for example amount=10"),
     ],
 )
 def test_errors_are_one_line_that_says_what_to_do(lictor, shop, arguments, code, told):

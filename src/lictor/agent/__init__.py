@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from lictor.agent.assembly import assemble
 from lictor.agent.definition import Agent
+from lictor.agent.folded import snapshot
 from lictor.agent.held import HELD
 from lictor.agent.history import History, Window, problems_of
 from lictor.agent.incremental import Incremental
 from lictor.agent.machine import AgentMachine, AgentState
+from lictor.agent.places import here_only
 from lictor.agent.plan import plan_for, resolve_order
 from lictor.agent.repeats import DenyRepeats
 from lictor.agent.results import cut, error_result, render, safe_value
@@ -41,6 +43,7 @@ __all__ = [
     "error_result",
     "fingerprint",
     "foreign_tool",
+    "here_only",
     "plan_for",
     "problems_of",
     "render",
@@ -48,6 +51,7 @@ __all__ = [
     "result_of",
     "run_agent",
     "safe_value",
+    "snapshot",
     "split_limits",
     "stint",
     "stream_agent",

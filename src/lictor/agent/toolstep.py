@@ -10,6 +10,7 @@ from lictor import faults
 from lictor.agent.approvals import StepResolver
 from lictor.agent.calls import ALLOWED, ENDING, NEW, RUNNING, CallState, ended
 from lictor.agent.held import Held
+from lictor.agent.machine import taken
 from lictor.agent.points import changed, decider, is_host_error, terminates
 from lictor.agent.results import ErrorKind, cut, error_result, render, safe_value
 from lictor.agent.session import Session
@@ -234,7 +235,8 @@ async def _run(session: Session, call: CallState, tool: Any) -> bool:
     faults.reach("effect.before")
     started = session.monotonic()
     is_error = True
-    stopped: asyncio.CancelledError | RunAborted | None = None
+    stopped: asyncio.CancelledError | None = None
+    aborted: Cause | None = None
     value: Any
     try:
         if tool.agent is None:
@@ -252,14 +254,13 @@ async def _run(session: Session, call: CallState, tool: Any) -> bool:
         stopped = None if _own() else exc
         value = _cancelled(session, stopped)
     except Exception as exc:  # noqa: BLE001 - a tool is foreign code; whatever it raises is its result
-        stopped = exc if isinstance(exc, RunAborted) else None
+        aborted = Cause("failed", error=str(exc)) if isinstance(exc, RunAborted) else None
         value = _failure(exc, tool)
     faults.reach("effect.after")
     elapsed = (session.monotonic() - started) * 1000
-    closed = "cancelled" if isinstance(stopped, asyncio.CancelledError) else None
-    aborted = Cause("failed", error=str(stopped)) if isinstance(stopped, RunAborted) else None
+    closed = None if stopped is None else "cancelled"
     done = await _finish(session, call, value, is_error, elapsed, closed, aborted)
-    if isinstance(stopped, asyncio.CancelledError):
+    if stopped is not None:
         raise stopped
     return done
 
@@ -342,7 +343,11 @@ async def _finish(
         final = error_result(kind, emission.verdict.reason or "denied", emission.verdict.message or "")
         is_error = True
         cause = _consequence(session, emission) or cause
-    payload = {"call": call.id, "tool": call.name, "content": cut(render(final)), "is_error": is_error}
+    content = cut(render(final))
+    payload: dict[str, Any] = {"call": call.id, "tool": call.name, "content": content, "is_error": is_error}
+    below = () if call.child is None else live.store.entries(call.child)
+    if below:
+        payload["positions"] = taken(below)
     if closed is not None:
         return session.record_end("call_closed", {**payload, "why": closed}, cause)
     if cause is not None:

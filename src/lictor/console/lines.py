@@ -24,9 +24,9 @@ __all__ = [
 
 WRITTEN: Mapping[str, str] = {
     "approve": "approve {id}",
-    "reject": "reject {id} --reason TEXT",
-    "edit": "edit {id} --arguments JSON",
-    "respond": "respond {id} TEXT",
+    "reject": "reject {id} -m TEXT",
+    "edit": "edit {id} NAME=VALUE",
+    "respond": "respond {id} -m TEXT",
     "retry": "retry {id}",
     "skip": "skip {id}",
 }
@@ -101,6 +101,7 @@ def run_lines(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             inline(each["agent"]),
             f"{each['open_requests']} open" if each["open_requests"] else "",
             inline(each["key"] or ""),
+            "erased" if each["erased"] else "",
         )
         for each in found
     ]
@@ -130,6 +131,8 @@ def event_line(event: Mapping[str, Any]) -> str:
 
 
 def _gist(kind: str, payload: Mapping[str, Any]) -> str:
+    if "erased" in payload:
+        return "erased"
     if kind == "verdict":
         reason = f" {payload['reason']}" if payload["reason"] else ""
         by = f" by {payload['by']}" if payload["by"] else ""

@@ -60,15 +60,20 @@ class Screen:
         person: who answers at this terminal, `os:ana`; None when nobody is there to ask.
         why: what to say when the demo answers itself.
         slow: whether the model takes long enough to say that it is being asked.
+        elsewhere: the command that decides in another terminal, with `{id}` for the request.
     """
 
-    def __init__(self, console: Console, *, person: str | None, why: str = "", slow: bool = False) -> None:
+    def __init__(
+        self, console: Console, *, person: str | None, why: str = "", slow: bool = False, elsewhere: str = ""
+    ) -> None:
         self.console = console
         self.calls = 0
         self._person = person
         self._why = why
         self._slow = slow
+        self._elsewhere = elsewhere
         self._asked: dict[str, str] = {}
+        self.run_id = ""
 
     def line(self, label: str, text: str, *, dim: bool = False) -> None:
         """One step: what kind, and what happened."""
@@ -79,13 +84,17 @@ class Screen:
             self.console.print(Text.assemble(head, line))
             head = Text(" " * LABEL)
 
-    def intro(self, model: str, customer: str, task: str) -> None:
+    def intro(self, model: str, store: str, customer: str, task: str) -> None:
         """What is about to be shown."""
         self.console.print(Text.assemble(("Lictor demo", "bold"), f": a shop's clerk, with {model}"))
-        self.console.print()
+        self.line("store", store, dim=True)
         self.line(customer, task)
 
     # the run
+
+    def started(self, run_id: str) -> None:
+        """Keep the id, for whoever goes on with the run."""
+        self.run_id = run_id
 
     def event(self, event: Event, detail: Mapping[str, Any]) -> None:
         """Show an event, if it tells something."""
@@ -147,6 +156,11 @@ class Screen:
             elif verb is not None:
                 return Answer(verb=verb, by=self._person)
 
+    def elsewhere(self) -> None:
+        """Leave the question: it was answered in another process."""
+        self.console.print()
+        self.line("elsewhere", "somebody decided it in another process", dim=True)
+
     def refused(self, problem: str) -> None:
         """Say why a decision was not taken."""
         self.line("refused", problem)
@@ -164,6 +178,8 @@ class Screen:
         for reason in request.reasons:
             grid.add_row("why", f"{reason.reason}: {reason.message or reason.name}")
         grid.add_row("bound to", f"{request.digest[:19]}… (tool, arguments, call and policy)")
+        if self._elsewhere:
+            grid.add_row("or", f"in another terminal: {self._elsewhere.format(id=request.id[:8])}")
         grid.add_row()
         for verb, meaning in VERBS.items():
             if verb in request.verbs:

@@ -139,7 +139,7 @@ class Request:
     retried, skipped, expired, cancelled, superseded, undeliverable. `digest` binds kind, tool,
     schema, arguments after transforms, path, call, policy and epoch; after an edit it binds the
     edited arguments. `approvals` are the actors that approved while others are still asked, `met` the
-    parties they stand for.
+    parties they stand for. `erased`: what was shown and given is gone (retention), the rest stands.
     Times are seconds since the epoch.
     """
 
@@ -169,6 +169,7 @@ class Request:
     policy: str | None = None
     grant_key: str | None = None
     consumed_at: float | None = None
+    erased: bool = False
 
     @property
     def tool(self) -> str | None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from lictor import faults
-from lictor.errors import LostLease
+from lictor.errors import LostLease, StoreError
 from lictor.journal.sqlite_events import EventQueue
-from lictor.journal.sqlite_file import open_file, store_errors
+from lictor.journal.sqlite_file import open_file, store_error, store_errors
 
 __all__ = ["SqliteWriting"]
 
@@ -24,7 +24,7 @@ class SqliteWriting:
         self.path = path
         self._lock = threading.RLock()
         self._after_commit: list[Callable[[], None]] = []
-        self._db = open_file(path, migrate)
+        self._db = open_file(path, migrate, audit_key)
         self._events = EventQueue(self._db, audit_key)
 
     def transaction(self, root: str | None = None) -> contextlib.AbstractContextManager[sqlite3.Connection]:
@@ -100,10 +100,24 @@ class SqliteWriting:
             self._events.discard(root)
             self._forget(root)
 
+    def shred(self) -> None:
+        """Write the file anew, so that nothing of what was deleted is left in it or beside it.
+
+        Raises StoreError when another process keeps it from being done; it may be tried again.
+        """
+        with self._lock, store_errors(self.path):
+            self._db.execute("VACUUM")
+            busy = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        if busy:
+            raise StoreError(f"store {self.path}: others read it, so that what was erased is still in its WAL")
+
     def read(self, sql: str, values: tuple[Any, ...] = ()) -> list[Any]:
         """The rows of a query."""
-        with self._lock, store_errors(self.path):
-            return self._db.execute(sql, values).fetchall()
+        with self._lock:
+            try:
+                return self._db.execute(sql, values).fetchall()
+            except sqlite3.Error as exc:
+                raise store_error(self.path, exc) from exc
 
     def _forget(self, root: str) -> None:
         """Read the logs of a root anew next time."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
-from lictor.journal.entry import Entry, Positioned
+from lictor.journal.entry import Entry, Positioned, Snapshot
 from lictor.journal.log import Log
 from lictor.journal.table import Rows, Table
 
@@ -23,7 +23,13 @@ class Store(Protocol):
     driver took the root over, and so does `transaction` with that root. Rows are written at once.
     `discard` drops what is not written yet, so that the log is as another process would find it.
     `wake` marks a root run as having something to do, `woken` lists those that `owner` drives or
-    nobody; `append_outside` adds to a log that this process does not drive, unless another one does.
+    nobody, `idle` tells that one has nothing to do and no driver; `append_outside` adds to a log that
+    this process does not drive, unless another one does.
+    `erase` takes the payloads out of the logs below a root (what is left says `{"erased": true}`) and gives
+    their number; `shred` makes sure that what was erased is nowhere in the file.
+    `cursor` counts the entries below a root; `appended` are the logs as far as this process holds them.
+    `keep` stores what a log is folded to so far and `snapshot` gives it back while it fits the log;
+    `grows` has somebody told, within an append, whenever it is time for another one.
     """
 
     @property
@@ -35,6 +41,20 @@ class Store(Protocol):
     def log(self, run_id: str, root: str) -> Log: ...
 
     def entries(self, run_id: str, after: int = -1) -> Sequence[Entry]: ...
+
+    def cursor(self, root: str) -> int: ...
+
+    def appended(self, root: str) -> Mapping[str, Log]: ...
+
+    def snapshot(self, run_id: str) -> Snapshot | None: ...
+
+    def keep(self, run_id: str, version: int, body: bytes) -> None: ...
+
+    def erase(self, root: str) -> int: ...
+
+    def shred(self) -> None: ...
+
+    def grows(self, root: str, callback: Callable[[], None] | None) -> None: ...
 
     def root_entries(self, root: str, after: int = 0) -> Sequence[Positioned]: ...
 
@@ -59,6 +79,8 @@ class Store(Protocol):
     def wake(self, root: str) -> None: ...
 
     def woken(self, owner: str, now: float) -> list[str]: ...
+
+    def idle(self, root: str, now: float) -> bool: ...
 
     def renew(self, owner: str, now: float, seconds: float) -> None: ...
 

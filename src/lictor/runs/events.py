@@ -51,10 +51,12 @@ class Event:
 def events_of(item: Positioned, path: tuple[Step, ...]) -> list[Event]:
     """The events that an entry is to a caller: one or none, so that whoever goes on from a cursor misses nothing."""
     cursor, run_id, (seq, kind, payload, at) = item
-    if kind == "output" and payload["text"]:
+    if kind == "output" and "erased" not in payload and payload["text"]:
         kind, payload = "model_delta", {"text": payload["text"]}
     elif kind in HIDDEN:
         return []
+    if "erased" in payload:
+        return [Event(cursor=cursor, run_id=run_id, path=path, seq=seq, at=at, kind=kind, payload=payload)]
     if kind in VIEWS:
         payload = VIEWS[kind](payload)
     return [Event(cursor=cursor, run_id=run_id, path=path, seq=seq, at=at, kind=kind, payload=payload)]
@@ -72,11 +74,15 @@ class Ending:
     def set(self) -> None:
         """Nothing more will come."""
         self.reached = True
+        self.stir()
+
+    def stir(self) -> None:
+        """Something may have come, from another process too: every follower looks."""
         for news in self._followers:
             news.set()
 
     def tell(self, news: asyncio.Event) -> None:
-        """Set `news` when the end is reached."""
+        """Set `news` when the end is reached, or something may have come."""
         self._followers.append(news)
 
 
@@ -127,7 +133,7 @@ class _Reader:
         paths = self._paths
         for item in self._store.root_entries(self._root, self._cursor):
             entry = item.entry
-            if entry.kind == "run_started":
+            if entry.kind == "run_started" and "path" in entry.payload:
                 paths[item.run_id] = tuple([Step(*step) for step in entry.payload["path"]])
             self._cursor = item.cursor
             if item.cursor > self._after:

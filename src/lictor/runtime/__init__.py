@@ -7,8 +7,10 @@ from lictor.runtime.commands import Commands
 from lictor.runtime.conversations import Conversation
 from lictor.runtime.handle import Run
 from lictor.runtime.listing import ChildRun
+from lictor.runtime.retention import Pruned, prune
 from lictor.runtime.row import RUNS, SIGNALS, RunRow, Signal
 from lictor.runtime.runtime import Runtime
+from lictor.runtime.targets import agent_of, load_target
 
 __all__ = [
     "RUNS",
@@ -17,8 +19,12 @@ __all__ = [
     "ChildRun",
     "Commands",
     "Conversation",
+    "Pruned",
     "Run",
     "RunRow",
     "Runtime",
     "Signal",
+    "agent_of",
+    "load_target",
+    "prune",
 ]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from lictor.agent import NO_GOVERNANCE, Agent, Options, Session, assemble, split_limits
 from lictor.docket import Docket
-from lictor.errors import DefinitionConflict, DefinitionError, DefinitionNotFound
+from lictor.errors import DefinitionConflict, DefinitionError, DefinitionNotFound, LictorError
 from lictor.hooks import Governance
 from lictor.journal import Store
 from lictor.models import ChatModel
@@ -15,16 +15,31 @@ from lictor.runs import Ledger, Step, check_watchers
 from lictor.runtime.row import RunRow
 from lictor.values import Clock, freeze
 
-__all__ = ["Definitions"]
+__all__ = ["Definitions", "Load"]
+
+Load: TypeAlias = Callable[[str], Agent]
 
 
 class Definitions:
     """Agents by name, and what the Runtime adds to each run of them.
 
     `given` holds what a caller gave for one run and is never stored: interceptors, watchers, deps.
+    `load` makes an agent of the place a run was started from; each place is tried once, `retry`
+    lets it be tried again.
     """
 
-    __slots__ = ("_agents", "_deps", "_governance", "_models", "_scopes", "_watchers", "given")
+    __slots__ = (
+        "_agents",
+        "_deps",
+        "_governance",
+        "_load",
+        "_models",
+        "_scopes",
+        "_sources",
+        "_unloadable",
+        "_watchers",
+        "given",
+    )
 
     def __init__(
         self,
@@ -33,8 +48,12 @@ class Definitions:
         deps: Any,
         models: Mapping[str, ChatModel],
         watchers: Sequence[Any],
+        load: Load | None = None,
     ) -> None:
         self._agents: dict[str, Agent] = {}
+        self._sources: dict[str, Agent] = {}
+        self._unloadable: dict[str, str] = {}
+        self._load = load
         self._governance = governance
         self._scopes = (("runtime", interceptors),) if interceptors else ()
         self._deps = deps
@@ -42,8 +61,47 @@ class Definitions:
         self._watchers = check_watchers(watchers)
         self.given: dict[str, dict[str, Any]] = {}
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._agents
+    def find(self, row: RunRow) -> Agent:
+        """The agent of a run: the one of that name, else the one at the place it was started from.
+
+        Raises DefinitionNotFound.
+        """
+        agent = self._agents.get(row.definition) or self._sources.get(row.source or "")
+        if agent is None:
+            if self._load is None or row.source is None:
+                raise DefinitionNotFound(
+                    f"run {row.run_id} is one of {row.definition!r}; pass it in Runtime(definitions=…)"
+                )
+            agent = self._loaded(self._load, row.source)
+        if agent.name != row.definition:
+            raise DefinitionNotFound(
+                f"run {row.run_id} is one of {row.definition!r}, and {row.source} is {agent.name!r}"
+            )
+        return agent
+
+    def _loaded(self, load: Load, source: str) -> Agent:
+        if source not in self._unloadable:
+            try:
+                agent = load(source)
+                self._fit(agent)
+            except LictorError as exc:
+                self._unloadable[source] = str(exc)
+            else:
+                self._sources[source] = agent
+                return agent
+        raise DefinitionNotFound(self._unloadable[source])
+
+    def knows(self, row: RunRow) -> bool:
+        """Whether a run can be driven here."""
+        try:
+            self.find(row)
+        except DefinitionNotFound:
+            return False
+        return True
+
+    def retry(self, row: RunRow) -> None:
+        """Try again to load what could not be loaded."""
+        self._unloadable.pop(row.source or "", None)
 
     def register(self, definition: Any, name: str) -> Agent:
         """Know an agent; the same one again is a no-op. Raises DefinitionConflict, DefinitionError."""
@@ -52,9 +110,12 @@ class Definitions:
         known = self._agents.setdefault(name, definition)
         if known is not definition:
             raise DefinitionConflict(f"another agent is registered as {name!r}; names of definitions are unique")
-        if self._governance is not None and definition.governance is not None:
-            raise DefinitionError(f"both the Runtime and Agent {name!r} set governance; only the outermost may")
+        self._fit(definition)
         return known
+
+    def _fit(self, agent: Agent) -> None:
+        if self._governance is not None and agent.governance is not None:
+            raise DefinitionError(f"both the Runtime and Agent {agent.name!r} set governance; only the outermost may")
 
     def give(self, run_id: str, interceptors: Any = (), deps: Any = None, watchers: Any = ()) -> None:
         """Keep what was given for one run, until it is over or this process ends."""
@@ -65,13 +126,9 @@ class Definitions:
         """Keep nothing more for a run: it is over."""
         self.given.pop(run_id, None)
 
-    def session(self, row: RunRow, store: Store, clock: Clock, docket: Docket) -> Session:
-        """A session of a stored run, refolded from its log. Raises DefinitionNotFound."""
-        agent = self._agents.get(row.definition)
-        if agent is None:
-            raise DefinitionNotFound(
-                f"run {row.run_id} is one of {row.definition!r}; pass it in Runtime(definitions=…)"
-            )
+    def session(self, row: RunRow, store: Store, clock: Clock, docket: Docket, fresh: bool = False) -> Session:
+        """A session of a stored run, refolded from its log unless it is `fresh`. Raises DefinitionNotFound."""
+        agent = self.find(row)
         given = self.given.get(row.run_id) or {"interceptors": (), "watchers": (), "deps": self._deps}
         max_steps, budget = split_limits(agent, row.limits)
         options = Options(
@@ -97,4 +154,6 @@ class Definitions:
         )
         path = (Step(agent.name, row.run_id),)
         ledger = Ledger(clock, budget)
-        return assemble(agent, options, run_id=row.run_id, path=path, store=store, clock=clock, ledger=ledger)
+        return assemble(
+            agent, options, run_id=row.run_id, path=path, store=store, clock=clock, ledger=ledger, fresh=fresh
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,16 @@ class Run:
         """The conversation it belongs to."""
         return self._runtime.row(self.id).conversation
 
+    @property
+    def resumable_here_only(self) -> tuple[str, ...]:
+        """What of it has no import path (`module:qualname`): another process may hold something else under that name.
+
+        Lambdas, closures and what is defined in `__main__`; empty over a store in memory. Also in the
+        payload of `run_started`.
+        """
+        first = self._runtime.store.entries(self.id)[0]
+        return tuple(first.payload.get("resumable_here_only", ()))
+
     async def result(self, wait: str = "park") -> RunResult:
         """The outcome; with `wait="park"` (default) also when the run parks, as `suspended`.
 
@@ -53,7 +63,7 @@ class Run:
             raise DefinitionError(f"result(wait={wait!r}): use 'park' or 'end'")
         return await self._runtime.wait(self.id, wait)
 
-    async def events(self, after: int | str | None = None, follow: bool = False) -> AsyncIterator[Event]:
+    async def events(self, after: int | str | None = None, follow: bool = False) -> AsyncGenerator[Event]:
         """Events behind the cursor `after` (None: all; text as in `Last-Event-ID`), of nested runs too.
 
         Ends when the run parks or ends; with `follow=True` it goes past parks, to the end.
@@ -72,7 +82,7 @@ class Run:
             waiter.cancel()
 
     async def _end(self, wait: str, ending: Ending) -> None:
-        await self._runtime.wait(self.id, wait)
+        await self._runtime.settled(self.id, wait, ending.stir)
         ending.set()
 
 

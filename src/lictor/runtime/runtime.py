@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from lictor import faults
-from lictor.agent import Agent, AgentTrace, Session, result_of, split_limits, trace_of
+from lictor.agent import Agent, AgentTrace, Session, here_only, result_of, split_limits, trace_of
 from lictor.docket import Docket, Request
-from lictor.errors import DefinitionError, DefinitionNotFound, NotResumable, PolicyChanged
+from lictor.errors import DefinitionError, NotResumable, PolicyChanged
 from lictor.hooks import Governance
 from lictor.journal import Store, open_store
 from lictor.models import ChatModel
@@ -18,12 +18,12 @@ from lictor.runs import TERMINAL, Cause, RunResult, User
 from lictor.runtime.auditing import CallAudit, audit_calls
 from lictor.runtime.commands import Commands
 from lictor.runtime.conversations import Conversation, Conversations
-from lictor.runtime.definitions import Definitions
+from lictor.runtime.definitions import Definitions, Load
 from lictor.runtime.handle import Run
 from lictor.runtime.listing import ChildRun, children_of, root_of, rows_of
-from lictor.runtime.references import referred
 from lictor.runtime.row import RUNS, RunRow, checked
 from lictor.runtime.stints import Stints
+from lictor.runtime.targets import agent_of
 from lictor.values import Clock, new_id
 
 __all__ = ["Runtime"]
@@ -40,13 +40,19 @@ class Runtime:
         governance: how verdicts compose, for every run; then agents may not set their own.
         interceptors: policies above every agent.
         watchers: see every run; told what happens, without power over it.
-        definitions: name -> Agent (or `module:attr`, imported now), for runs that another Runtime started.
+        definitions: name -> Agent, or where it is (`shop.clerk:clerk`, `shop/clerk.py:clerk`), for runs that
+            another Runtime started.
         deps: the default of `start(deps=)`.
         models: name of an agent -> ChatModel, instead of the one it defines (tests, staging). Looked
             into at each call, so that more may be added later.
         clock: the time.
-        drive: False only reads and writes commands.
+        drive: True drives every run of the store that has something to do and no driver, `"own"` only those
+            that were started or resumed here, False only reads and writes commands.
+        load: makes an agent of the place that a run was started from (`agent_of`), for runs whose agent is
+            not in `definitions`. It runs code that the store names: leave it out where others write to it.
         grace: seconds that leaving waits for stints before it cancels them.
+        migrate: bring an older store up to date; with False it is refused (OlderSchema), so that a deploy
+            migrates when it wants to (`lictor migrate`).
 
     Use it as `async with Runtime() as runtime`. Leaving interrupts what runs at the next safe point.
     """
@@ -63,24 +69,26 @@ class Runtime:
         deps: Any = None,
         models: Mapping[str, ChatModel] = EMPTY,
         clock: Clock | None = None,
-        drive: bool = True,
+        drive: bool | Literal["own"] = True,
         grace: float = 10.0,
+        load: Load | None = None,
+        migrate: bool = True,
     ) -> None:
         if engine != "local":
             raise DefinitionError(f"engine={engine!r}: only 'local' exists so far")
-        self.store: Store = open_store(store) if isinstance(store, str) else store
+        self.store: Store = open_store(store, migrate=migrate) if isinstance(store, str) else store
         self._owns_store = isinstance(store, str)
         self.clock = clock or Clock()
         self.docket = Docket(self.store, self.clock, self._decided)
         self.commands = Commands(self)
         self.grace = grace
-        self._definitions = Definitions(governance, interceptors, deps, models, watchers)
+        self._definitions = Definitions(governance, interceptors, deps, models, watchers, load)
         self._rows = self.store.table(RUNS)
         self._conversations = Conversations(self.store)
         self._stints = Stints(self.store, self.clock, self.docket, self._definitions)
         self._drives = drive
         for name, definition in definitions.items():
-            self._definitions.register(referred(definition), name)
+            self._definitions.register(agent_of(definition) if isinstance(definition, str) else definition, name)
 
     async def __aenter__(self) -> Runtime:
         await self._stints.open(self._drives)
@@ -131,10 +139,9 @@ class Runtime:
             **limits: `max_steps`, or fields of Budget.
         """
         agent = self._definitions.register(target, getattr(target, "name", ""))
-        known = self._rows.find(start_key=key) if key is not None else ()
-        if known:
-            self._stints.look()
-            return Run(self, known[0].run_id)
+        known = self._known(key)
+        if known is not None:
+            return known
         split_limits(agent, limits)
         run_id = new_id()
         row = checked(
@@ -156,19 +163,35 @@ class Runtime:
         await self._await_conversation(conversation, on_busy)
         faults.reach("submit.before")
         with self.store.transaction():
-            known = self._rows.find(start_key=key) if key is not None else ()
-            if not known:
-                if conversation is not None:
-                    row = replace(row, **self._conversations.take(conversation, run_id))
-                self._definitions.give(run_id, interceptors, deps, watchers)
-                session = self._stints.session(row)
-                session.live.record("run_started", {"agent": agent.name, "path": [[agent.name, run_id, None]]})
-                self._rows[run_id] = replace(row, policy=session.plan.policy)
-        if known:  # another process started it since we looked
-            return Run(self, known[0].run_id)
+            known = self._known(key)
+            if known is not None:  # another process started it since we looked
+                return known
+            begun = self._begin(agent, row, interceptors=interceptors, deps=deps, watchers=watchers)
         faults.reach("submit.after")
-        self._stints.engine.submit(run_id)
+        self._stints.start(*begun)
         return Run(self, run_id)
+
+    def _known(self, key: str | None) -> Run | None:
+        """The run that was started with a key; driven here when it has something to do."""
+        for row in self._rows.find(start_key=key) if key is not None else ():
+            self._stints.take_up(row.run_id)
+            return Run(self, row.run_id)
+        return None
+
+    def _begin(self, agent: Agent, row: RunRow, **given: Any) -> tuple[Session, bool]:
+        """Write a new run down, within a transaction; its session, and whether it is driven here at once."""
+        if row.conversation is not None:
+            row = replace(row, **self._conversations.take(row.conversation, row.run_id))
+        self._definitions.give(row.run_id, **given)
+        session = self._stints.fresh(row)
+        session.live.record("run_started", self._begun(agent, session))
+        return session, self._stints.begin(replace(row, policy=session.plan.policy))
+
+    def _begun(self, agent: Agent, session: Session) -> dict[str, Any]:
+        """The first entry of a run."""
+        started: dict[str, Any] = {"agent": agent.name, "path": [list(step) for step in session.live.path]}
+        lost = here_only(agent, session.plan.order) if self.store.durable else ()
+        return {**started, "resumable_here_only": list(lost)} if lost else started
 
     async def run(self, run_id: str) -> Run:
         """A handle on a run; raises NotResumable when there is none with this id."""
@@ -183,8 +206,10 @@ class Runtime:
         DefinitionNotFound when its agent is not known here.
         """
         row = self.row(run_id)
-        if row.definition not in self._definitions:
-            raise DefinitionNotFound(f"run {run_id} is one of {row.definition!r}; pass it in Runtime(definitions=…)")
+        if row.erased is not None:
+            raise NotResumable(f"what run {run_id} said and did was erased; start a new run")
+        self._definitions.retry(row)
+        self._definitions.find(row)
         if interceptors or run_id not in self._definitions.given:
             self._definitions.give(run_id, interceptors)
         if self.store.holder(run_id, self.clock.now()) not in (None, self._stints.owner):
@@ -195,7 +220,7 @@ class Runtime:
                 self._renew(row, self._stints.session(row), accept_policy_change)
         if not fresh:  # somebody else goes on with it
             return await self.resume(run_id, interceptors=interceptors, accept_policy_change=accept_policy_change)
-        self._stints.engine.submit(run_id)
+        self._stints.submit(run_id)
         return Run(self, run_id)
 
     def _renew(self, row: RunRow, session: Session, accept_policy_change: bool) -> None:
@@ -228,7 +253,8 @@ class Runtime:
     async def trace(self, run_id: str) -> AgentTrace:
         """The transcript and steps of a run (root or nested), in any status."""
         row = self._rows.get(run_id)
-        return trace_of(run_id, self.store.entries(run_id), row.messages if row else ())
+        found = trace_of(run_id, self.store.entries(run_id), row.messages if row else ())
+        return found if row is None or row.erased is None else replace(found, status=row.status)
 
     async def audit(self, run_id: str) -> list[CallAudit]:
         """Every tool call of a run and of those below it: who let it pass, as what, and what became of it.
@@ -263,6 +289,17 @@ class Runtime:
 
     async def wait(self, run_id: str, until: str) -> RunResult:
         """Wait for a park or the end; see `Run.result`."""
+        row = await self.settled(run_id, until)
+        if row.erased is not None:
+            return RunResult(status=row.status, run_id=run_id, trace=await self.trace(run_id))  # type: ignore[arg-type]
+        session = self._stints.session(row)
+        over = row.status in TERMINAL
+        requests = () if over else tuple(await self.docket.pending(run=run_id, limit=10_000))
+        result = result_of(session, requests, tuple(await self.docket.refusals(run=run_id, root=True)))
+        return result if not row.lost_records else replace(result, lost_records=row.lost_records)
+
+    async def settled(self, run_id: str, until: str, news: Callable[[], None] | None = None) -> RunRow:
+        """Wait for a `park` or the `end` of a run, whoever drives it; `news` is called when something may have come."""
         while True:
             row = self.row(run_id)
             if self._stints.engine.crash is not None:
@@ -270,16 +307,17 @@ class Runtime:
             failed = self._stints.failure(row)
             if failed is not None:
                 raise failed
-            if row.status in TERMINAL or (
-                until == "park" and row.status == "waiting" and not self._stints.engine.active(run_id)
-            ):
-                break
+            if row.status in TERMINAL or (until == "park" and self._parked(row)):
+                return row
             await self._stints.bells.wait(run_id)
-        session = self._stints.session(row)
-        requests = tuple(await self.docket.pending(run=run_id, limit=10_000))
-        refusals = tuple(await self.docket.refusals(run=run_id))
-        result = result_of(session, () if row.status in TERMINAL else requests, refusals)
-        return result if not row.lost_records else replace(result, lost_records=row.lost_records)
+            if news is not None:
+                news()
+
+    def _parked(self, row: RunRow) -> bool:
+        """Whether a run waits, and no driver, here or elsewhere, is about to go on with it."""
+        if row.status != "waiting" or self._stints.engine.active(row.run_id):
+            return False
+        return self.store.idle(row.run_id, self.clock.now())
 
     # commands
 

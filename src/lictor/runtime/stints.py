@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import replace
+from functools import partial
 
 from lictor import faults
-from lictor.agent import Session, stint
+from lictor.agent import Session, snapshot, stint
 from lictor.docket import Docket, Request
 from lictor.errors import LostLease, StoreError
 from lictor.journal import Store, new_owner, retire
@@ -16,6 +17,7 @@ from lictor.runtime.bells import Bells
 from lictor.runtime.conversations import Conversations
 from lictor.runtime.definitions import Definitions
 from lictor.runtime.engine import LocalEngine
+from lictor.runtime.kept import Kept
 from lictor.runtime.row import RUNS, SIGNALS, RunRow, Signal
 from lictor.values import Clock, new_id
 
@@ -40,15 +42,19 @@ class Stints:
         self._signals = store.table(SIGNALS)
         self._conversations = Conversations(store)
         self._live: dict[str, Session] = {}
+        self._kept = Kept(store)
+        self._grew: set[str] = set()
         self._left = False
+        self._own: set[str] | None = None
         self._rests: dict[str, tuple[float, float]] = {}  # root -> until when, and how long
         self.engine = LocalEngine(clock, docket, self._stint)
         self.engine.on_idle = self._idle
         self.engine.on_drop = self._drop
         self.engine.on_fail = self._rest
 
-    async def open(self, drives: bool) -> None:
-        """Listen to the store and, if it `drives`, take up what has something to do."""
+    async def open(self, drives: bool | str) -> None:
+        """Listen to the store and, if it `drives`, take up what has something to do; `"own"`: of its own runs only."""
+        self._own = set() if drives == "own" else None
         self._loop = asyncio.get_running_loop()
         self._unwatch = self.store.on_change(self._from_outside)
         if not drives:
@@ -69,10 +75,41 @@ class Stints:
             self._left = True
             retire(self.owner)
 
+    def submit(self, root: str) -> None:
+        """Drive a root from now on."""
+        if self._own is not None:
+            self._own.add(root)
+        self.engine.submit(root)
+
+    def take_up(self, root: str) -> None:
+        """Drive a root from now on when it has something to do."""
+        if self._own is not None:
+            self._own.add(root)
+        self.look()
+
+    def _drives(self, root: str) -> bool:
+        return self._own is None or root in self._own
+
     def session(self, row: RunRow) -> Session:
-        """The live session of a run, or one refolded from its log."""
-        live = self._live.get(row.run_id)
+        """The live session of a run, the one that just left it, or one refolded from its log."""
+        live = self._live.get(row.run_id) or self._kept.settled(row.run_id)
         return live or self._definitions.session(row, self.store, self.clock, self.docket)
+
+    def fresh(self, row: RunRow) -> Session:
+        """The session of a run that is about to be started."""
+        return self._definitions.session(row, self.store, self.clock, self.docket, fresh=True)
+
+    def begin(self, row: RunRow) -> bool:
+        """Write the row of a new run, and take its lease if we drive; within the transaction of its first entry."""
+        ours = self.engine.running
+        self._rows[row.run_id] = replace(row, status="running") if ours else row
+        return ours and self.store.claim(row.run_id, self.owner, self.clock.now(), LEASE_SECONDS)
+
+    def start(self, session: Session, ours: bool) -> None:
+        """Drive a new run; if `begin` took its lease, with the session it was begun with."""
+        if ours:
+            self._kept.hand_over(session)
+        self.submit(session.live.run_id)
 
     async def interrupt(self, row: RunRow, cause: Cause) -> None:
         """End a run for `cause`, live or parked, here or elsewhere; a terminal one is left as it is."""
@@ -98,28 +135,19 @@ class Stints:
                 signal = Signal(id=new_id(), root_run=run_id, cause=cause.json())
                 self._signals[signal.id] = signal
             self.store.wake(run_id)
-        self.engine.submit(run_id)
+        if self._drives(run_id):
+            self.engine.submit(run_id)
 
     async def _stint(self, run_id: str) -> None:
         """Drive a root from wake to park or end, then settle its row and its conversation."""
-        row = self._rows[run_id]
-        if row.status not in TERMINAL and row.definition not in self._definitions:
-            return
-        adopts = row.status == "running"
-        if adopts:
-            faults.reach("adopt.before")
-        if not self.store.claim(run_id, self.owner, self.clock.now(), LEASE_SECONDS):
-            return
-        if adopts:
-            faults.reach("adopt.after")
-        row = self._rows[run_id]  # whoever drove it before us may have written it since
-        if row.status in TERMINAL:  # a wake-up or a signal came too late: nothing of it stays
-            self._drop_signals(run_id)
-            self.store.release(run_id, self.owner)
+        session = self._kept.handed(run_id)
+        row = self._claimed(run_id) if session is None else self._rows[run_id]
+        if row is None:
             return
         faults.reach("claim.before_first_step")
-        session = self.session(row)
-        self._take_signals(run_id, session)
+        if session is None:
+            session = self._definitions.session(row, self.store, self.clock, self.docket)
+            self._take_signals(run_id, session)  # a run that was just begun has none; later ones wake us
         ending = session.live.state.cause is not None
         if row.policy is not None and session.plan.policy != row.policy and not ending:
             text = "the policy changed; resume with accept_policy_change=True, or with the interceptors of the start"
@@ -130,13 +158,37 @@ class Stints:
             return
         self._live[run_id] = session
         session.live.task = asyncio.current_task()
-        with self.store.transaction(run_id):
-            self._rows[run_id] = replace(row, status="running")
+        self.store.grows(run_id, partial(self._grown, run_id))
         try:
             await stint(session, session.options.watchers)
         finally:
+            self._snapshot(run_id)  # if the run never gave way since it grew
+            self._grew.discard(run_id)
+            self.store.grows(run_id, None)
             del self._live[run_id]
             self._settle(run_id, session)
+            self._kept.over(run_id)
+
+    def _claimed(self, run_id: str) -> RunRow | None:
+        """Take the lease of a run that has something to do; its row, or None when it is not for us."""
+        row = self._rows[run_id]
+        if row.status not in TERMINAL and not self._definitions.knows(row):
+            return None
+        adopts = row.status == "running"
+        if adopts:
+            faults.reach("adopt.before")
+        with self.store.transaction():
+            if not self.store.claim(run_id, self.owner, self.clock.now(), LEASE_SECONDS):
+                return None
+            row = self._rows[run_id]  # whoever drove it before us may have written it since
+            if row.status in TERMINAL:  # a wake-up or a signal came too late: nothing of it stays
+                self._drop_signals(run_id)
+                self.store.release(run_id, self.owner)
+                return None
+            self._rows[run_id] = replace(row, status="running")
+        if adopts:
+            faults.reach("adopt.after")
+        return row
 
     def _settle(self, run_id: str, session: Session) -> None:
         row, state = self._rows[run_id], session.live.state
@@ -155,11 +207,24 @@ class Stints:
                 self._conversations.give_back(row.conversation, run_id, session)
             else:
                 self._rows[run_id] = replace(row, status="waiting")
+            self._kept.settle(session)
             self.store.release(run_id, self.owner)
         self._rests.pop(run_id, None)
         if over and not (state.cause and state.cause.resumable):
             self._definitions.forget(run_id)
         faults.reach("finish.after" if over else "park.after")
+
+    def _grown(self, run_id: str) -> None:
+        self._grew.add(run_id)
+        self._loop.call_soon(self._snapshot, run_id)  # within an append the state is one entry behind
+
+    def _snapshot(self, run_id: str) -> None:
+        """The log of a run has doubled: have it kept what it is folded to. Without that nothing is lost but time."""
+        session = self._live.get(run_id)
+        if session is not None and run_id in self._grew:
+            self._grew.discard(run_id)
+            with contextlib.suppress(StoreError):
+                snapshot(session)
 
     def _rest(self, root: str) -> None:
         """The store failed under a stint: as after a crash, what is not written did not happen.
@@ -183,7 +248,7 @@ class Stints:
         if self._left:  # the store told us of a change while we were leaving
             return
         now = self.clock.now()
-        for root in self.store.woken(self.owner, now):
+        for root in filter(self._drives, self.store.woken(self.owner, now)):
             if self._rests.get(root, (now, 0.0))[0] > now:
                 continue
             session = self._live.get(root)
@@ -236,7 +301,8 @@ class Stints:
         session = self._live.get(request.root_run)
         if session is not None:
             session.live.poke()
-        self.engine.submit(request.root_run)
+        if self._drives(request.root_run):
+            self.engine.submit(request.root_run)
 
     def _drop(self, root: str) -> None:
         """Nobody waits for this stint any more: it writes nothing from here on."""

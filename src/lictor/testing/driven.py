@@ -175,6 +175,10 @@ class DrivenRuntime:
         """Wait for the next park (`until="park"`) or the end (`"end"`) of a run, across crashes."""
         return await self._surviving(lambda: self._open_wait(run_id, until))
 
+    async def settled(self, run_id: str, until: str, news: Callable[[], None] | None = None) -> RunRow:
+        """The same without the result; `news` is called when something may have come."""
+        return await self._surviving(lambda: self._open_settled(run_id, until, news))
+
     async def check(self) -> None:
         """Check the invariants of every run that was started, and that every crash point was reached."""
         for point in self._points:
@@ -215,6 +219,9 @@ class DrivenRuntime:
 
     async def _open_wait(self, run_id: str, until: str) -> RunResult:
         return await (await self._open()).wait(run_id, until)
+
+    async def _open_settled(self, run_id: str, until: str, news: Callable[[], None] | None) -> RunRow:
+        return await (await self._open()).settled(run_id, until, news)
 
     async def _surviving(self, act: Callable[[], Awaitable[T]]) -> T:
         while True:

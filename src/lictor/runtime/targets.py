@@ -1,4 +1,4 @@
-"""Targets as the command line writes them: `file.py:name` or `module:name`."""
+"""Definitions by import path: `file.py:name` or `module:name`."""
 
 from __future__ import annotations
 
