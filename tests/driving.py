@@ -200,9 +200,11 @@ async def decided(
 
 @contextlib.asynccontextmanager
 async def reopened(old: Runtime, *agents: Agent, **options: Any) -> AsyncIterator[Runtime]:
-    """A new Runtime over the store of `old`: everything that is not in the store is gone."""
+    """A new Runtime over the store of `old`: everything that is not in the store is gone; a file is opened anew."""
     definitions = {agent.name: agent for agent in agents}
-    async with Runtime(old.store, definitions=definitions, clock=old.clock, **options) as runtime:
+    async with Runtime(
+        old.store.url if old.store.durable else old.store, definitions=definitions, clock=old.clock, **options
+    ) as runtime:
         yield runtime
 
 

@@ -1,14 +1,18 @@
 """Workers killed or stopped at every named point: nothing is lost, nothing happens twice."""
 
+import asyncio
 import contextlib
 import signal
 
 import pytest
 from scenarios import die, restarted, zombie
-from shopfloor import Shop, effects_fit, holds
+from shopfloor import Shop, effects_fit, holds, stopped, wait_for
+
+from lictor import Runtime
 
 pytestmark = pytest.mark.crash
 
+LEASE = 0.6  # of the workers
 TWICE = ("look", "mark")
 # Where a worker dies, and the tools whose effect may be there twice: those that may be repeated.
 POINTS = {
@@ -118,3 +122,25 @@ STOPS = {
 async def test_a_worker_stopped_beyond_its_lease_writes_nothing_when_it_goes_on(shop, point):
     """The other worker takes over and finishes; the first one wakes up, tells the same end, and changed nothing."""
     await zombie(shop, point, STOPS[point])
+
+
+@pytest.mark.parametrize("stop", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
+async def test_a_run_has_a_new_driver_within_two_leases(shop, stop):
+    """From the last sign of life of its driver on."""
+    first = shop.worker("start", LICTOR_PAUSE_AT="effect.before:1")
+    await asyncio.to_thread(wait_for, lambda: stopped(first.pid))
+    async with Runtime(shop.url, drive=False) as runtime:
+        [run_id] = runtime._rows
+        owner, lease = runtime.store.read("SELECT owner, lease FROM run")[0]
+        second = shop.worker("serve")
+        assert second.stdout.readline() == "open\n"
+        since = max(lease - LEASE, runtime.clock.now())
+        first.send_signal(stop)
+        await asyncio.to_thread(wait_for, lambda: runtime.store.read("SELECT owner FROM run")[0][0] != owner)
+        assert runtime.clock.now() - since < 2 * LEASE + 1.0, "a slow machine is given a second"
+        assert runtime.store.holder(run_id, runtime.clock.now()) != owner
+    await shop.decide_until(second)
+    first.send_signal(signal.SIGCONT)
+    await shop.decide_until(first)
+    effects_fit(shop, twice=("mark",))
+    await holds(shop)

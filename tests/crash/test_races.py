@@ -9,9 +9,10 @@ import pytest
 from scenarios import clerk, die, late_decider, parked, slow_tool
 from shopfloor import Racer, Shop, effects_fit, holds, race
 
-from lictor import Runtime
+from lictor import Agent, Runtime, Verdict, interceptor
 from lictor.errors import AlreadyDecided, Expired
-from lictor.testing import invariants, sweep
+from lictor.models import ScriptedModel, say
+from lictor.testing import invariants, pause_at, sweep
 from lictor.values import Clock
 
 pytestmark = pytest.mark.crash
@@ -76,6 +77,52 @@ async def test_fifty_racing_deciders_settle_a_request_once(shop, alike):
 async def test_a_decider_that_stood_still_in_the_middle_changes_nothing(shop):
     """What it looked at is not there any more: it is refused, and recorded."""
     await late_decider(shop)
+
+
+async def test_two_parties_that_approve_at_once_have_both_approved(shop):
+    """The one that looked before the other one wrote looks again: no part of an approval is lost."""
+
+    @interceptor(points=["pre_tool_call"], name="both", version="1")
+    def both(context):
+        return Verdict.escalate("second_party", responders=["human:bob"])
+
+    agent = clerk(shop, responders=["human:ana"]).with_(interceptors=[both])
+    async with asyncio.timeout(60), Runtime(shop.url, definitions={"clerk": agent}) as runtime:
+        run, request = await parked(runtime, agent)
+        slow = Racer(shop, LICTOR_PAUSE_AT="settle.before")
+        decision = {"do": "decide", "request": request.id, "verb": "approve"}
+        slow.go(0, decision | {"by": "human:ana"})
+        await slow.stands()
+        [first] = await race((Racer(shop), [decision | {"by": "human:bob"}]))
+        assert (first["error"], first["status"]) == (None, "pending")
+        slow.goes_on()
+        [second] = await slow.outcomes()
+        assert (second["error"], second["status"]) == (None, "approved")
+        assert (await run.result("end")).status == "completed"
+        assert shop.done()["pay"] == 1
+        await in_order(runtime, run)
+
+
+async def test_one_key_in_one_conversation_is_one_run(shop):
+    """Two processes start the same thing: one run, which owns the conversation and leaves its history there."""
+    agent = Agent("clerk", model=ScriptedModel([say("Hello.")] * 2))
+
+    async def start():
+        async with Runtime(shop.url, definitions={"clerk": agent}) as runtime:
+            run = await runtime.start(agent, "hi", key="k", conversation="c")
+            return run.id, (await run.result("end")).answer
+
+    with pause_at("submit.before") as pause:
+        first = asyncio.create_task(asyncio.to_thread(asyncio.run, start()))
+        await pause.reached()
+        second = await start()
+        pause.release()
+    assert await first == second
+    async with Runtime(shop.url, drive=False) as runtime:
+        conversation = await runtime.conversation("c")
+        assert (conversation.owner, conversation.version, len(conversation.messages)) == (None, 1, 2)
+        assert len(await runtime.runs()) == 1
+        assert await sweep(runtime) == []
 
 
 @pytest.mark.parametrize("point", ["settle.before", "settle.after"])

@@ -8,7 +8,7 @@ import pytest
 from lictor import Agent, tool
 from lictor.errors import DefinitionError
 from lictor.runtime import Runtime
-from lictor.testing import DrivenRuntime, call, say
+from lictor.testing import DrivenRuntime, call, fail, say
 
 POINTS = ["submit.before", "submit.after", "claim.before_first_step", "intent.before", "intent.after", "effect.before"]
 POINTS += ["effect.after", "finish.before", "finish.after"]
@@ -42,6 +42,14 @@ async def test_a_crash_at_every_point_over_a_file(runtime, point):
         ]  # also with its result unwritten
         result = await runtime.decide(request, "skip" if effects else "retry")
     assert (result.status, effects, runtime.crashes) == ("completed", ["sent"], 1)
+
+
+async def test_time_jumps_over_a_file_as_over_memory(runtime):
+    """Retries wait in virtual time; the heartbeat of a driver is no work that the clock waits for."""
+    before = runtime.clock.now()
+    runtime.script(clerk=[fail(429, retry_after=60), fail(500), say("done")])
+    assert (await runtime.run_to_park(clerk([]), "go")).answer == "done"
+    assert runtime.clock.now() - before >= 60
 
 
 async def test_another_runtime_over_the_file_sees_the_run(runtime, lictor_store):
