@@ -19,9 +19,11 @@ SAMPLE: Final = 512  # places looked at to find out where a text can be cut
 PASSAGE: Final = 64  # characters wanted between two cuts
 LEAST_ANCHOR: Final = 12  # shorter passages are found by accident
 # A page number that counts on is progress. In Chinese and Japanese an ordinal is one; a numeral alone is any word.
-_NUMBER: Final = re.compile(r"\d+|第[〇零一二两三四五六七八九十百千万]+")
 _NUMERALS: Final = frozenset("第〇零一二两三四五六七八九十百千万")
-_NO_DIGITS: Final = bytes([byte for byte in range(128) if not 48 <= byte <= 57])
+_DIGITS: Final = "０-９٠-٩۰-۹०-९"  # of other scripts
+_MAYBE: Final = re.compile(f"[第{_DIGITS}]")
+_NUMBER: Final = re.compile(f"[{_DIGITS}]+|第[〇零一二两三四五六七八九十百千万]+")
+_NO_DIGITS: Final = bytes([byte for byte in range(256) if not 48 <= byte <= 57])
 
 
 class Text:
@@ -100,13 +102,13 @@ def _distance() -> Callable[..., int]:
 def _gap(left: str, right: str, most: int) -> int:
     """The edit distance, or more than `most` if it is more, or if other numbers stand there."""
     found = _distance()(left, right, score_cutoff=most, score_hint=max(31, len(left) // 32))
-    return most + 1 if found > most or not _same_numbers(left, right) else found
+    return most + 1 if found > most or _numbers(left) != _numbers(right) else found
 
 
-def _same_numbers(left: str, right: str) -> bool:
-    if left.isascii() and right.isascii():
-        return left.encode().translate(None, _NO_DIGITS) == right.encode().translate(None, _NO_DIGITS)
-    return _NUMBER.findall(left) == _NUMBER.findall(right)
+def _numbers(text: str) -> tuple[bytes, list[str]]:
+    """The digits of a text, and the numbers in other scripts."""
+    digits = text.encode("utf-8", "surrogatepass").translate(None, _NO_DIGITS)
+    return digits, [] if text.isascii() or not _MAYBE.search(text) else _NUMBER.findall(text)
 
 
 def _passages(left: Text, right: str, most: int) -> int:
