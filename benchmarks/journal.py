@@ -23,7 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from _lictor import Model
-from _workloads import ARGUMENTS_JSON, FINAL, SYSTEM, TASK, Tally
+from _workloads import ARGUMENTS_JSON, FINAL, MOST_CALLS, SYSTEM, TASK, Tally
 
 from lictor import Agent, Runtime, tool
 from lictor.journal import open_store
@@ -332,7 +332,7 @@ def asking(steps: int) -> tuple[Agent, list[float]]:
                 yield ModelResponse(FINAL)
             else:
                 name = "last" if done == steps else "add"
-                yield ModelResponse(None, (Call(f"c{done}", name, ARGUMENTS_JSON),), "tool_calls")
+                yield ModelResponse(None, (Call(f"c{done}", name, ARGUMENTS_JSON[done % MOST_CALLS]),), "tool_calls")
 
     model = Asking(tally, steps + 1)
     made = Agent("bench", model=model, instructions=SYSTEM, tools=[add, last], max_steps=steps + 2, history_window=8)

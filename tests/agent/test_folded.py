@@ -185,7 +185,7 @@ async def test_a_snapshot_with_children_counts_what_they_used(tmp_path: Any, mon
 
     def boss() -> Agent:
         inner = Agent("inner", model=ScriptedModel([call("look", n=1), say("seen")]), tools=[look])
-        six = [call("inner", task="look") for _ in range(6)]
+        six = [call("inner", task=f"look {n}") for n in range(6)]  # else a loop
         script = [*six, call("pay", n=1), call("inner", task="look"), say("Done.")]
         return Agent("boss", model=ScriptedModel(script), tools=[pay, inner], max_steps=20)
 

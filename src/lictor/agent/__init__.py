@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from lictor.agent.assembly import assemble
+from lictor.agent.breaker import LoopBreaker, TraceRecord, TraceView
 from lictor.agent.definition import Agent
 from lictor.agent.folded import snapshot
 from lictor.agent.held import HELD
 from lictor.agent.history import History, Window, problems_of
 from lictor.agent.incremental import Incremental
+from lictor.agent.loops import DENIED, LoopEvidence, LoopPolicy, LoopRecord, detect_loop
 from lictor.agent.machine import AgentMachine, AgentState
 from lictor.agent.places import here_only
 from lictor.agent.plan import plan_for, resolve_order
@@ -21,6 +23,7 @@ from lictor.agent.tools import Tool, ToolContext, ToolSource, fingerprint, forei
 from lictor.agent.trace import AgentTrace, trace_of
 
 __all__ = [
+    "DENIED",
     "HELD",
     "NO_GOVERNANCE",
     "Agent",
@@ -30,16 +33,23 @@ __all__ = [
     "DenyRepeats",
     "History",
     "Incremental",
+    "LoopBreaker",
+    "LoopEvidence",
+    "LoopPolicy",
+    "LoopRecord",
     "Options",
     "Session",
     "SourceTool",
     "Tool",
     "ToolContext",
     "ToolSource",
+    "TraceRecord",
+    "TraceView",
     "Window",
     "assemble",
     "begin",
     "cut",
+    "detect_loop",
     "error_result",
     "fingerprint",
     "foreign_tool",

@@ -114,6 +114,7 @@ def to_json(machine: Any, state: AgentState, beside: Beside) -> bytes | None:
     found["messages"] = state.messages[before:]
     found["ids"] = sorted(state.ids - start.ids)
     found["calls"] = [call._asdict() for call in state.calls]
+    found["recent"] = [[step, [call._asdict() for call in calls]] for step, calls in state.recent]
     found["waits"] = {key: wait._asdict() for key, wait in state.waits.items()}
     found["cause"] = None if state.cause is None else state.cause.json()
     about = {
@@ -150,10 +151,15 @@ def _state(machine: Any, given: Mapping[str, Any]) -> AgentState:
         **plain,
         messages=(*start.messages, *given["messages"]),
         ids=start.ids | frozenset(given["ids"]),
-        calls=tuple([CallState(**call) for call in given["calls"]]),
+        calls=_calls(given["calls"]),
+        recent=tuple([(step, _calls(calls)) for step, calls in given["recent"]]),
         waits={key: Wait(**wait) for key, wait in given["waits"].items()},
         cause=None if given["cause"] is None else Cause.of(given["cause"]),
     )
+
+
+def _calls(given: Iterable[Mapping[str, Any]]) -> tuple[CallState, ...]:
+    return tuple([CallState(**call) for call in given])
 
 
 def _beside(given: Mapping[str, Any]) -> Beside:
