@@ -145,6 +145,11 @@ class Stints:
         if row is None:
             return
         faults.reach("claim.before_first_step")
+        if session is not None and self.clock.now() > row.created + LEASE_SECONDS:
+            with self.store.transaction(
+                run_id
+            ):  # stopped since its start for longer than a lease: LostLease if it is gone
+                pass
         if session is None:
             session = self._definitions.session(row, self.store, self.clock, self.docket)
             self._take_signals(run_id, session)  # a run that was just begun has none; later ones wake us
