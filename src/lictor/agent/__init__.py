@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from lictor.agent.assembly import assemble
+from lictor.agent.calls import due_calls
+from lictor.agent.children import outcome_value
 from lictor.agent.definition import Agent
+from lictor.agent.handlers import STEPS
 from lictor.agent.held import HELD
-from lictor.agent.history import History, Window, problems_of
+from lictor.agent.history import History, Window, blocks, problems_of
 from lictor.agent.incremental import Incremental
 from lictor.agent.machine import AgentMachine, AgentState
 from lictor.agent.places import here_only
@@ -13,7 +16,7 @@ from lictor.agent.plan import plan_for, resolve_order
 from lictor.agent.repeats import DenyRepeats
 from lictor.agent.results import cut, error_result, render, safe_value
 from lictor.agent.running import begin, result_of, run_agent, split_limits, stream_agent
-from lictor.agent.session import NO_GOVERNANCE, Options, Session
+from lictor.agent.session import NO_GOVERNANCE, Mediator, Options, Session
 from lictor.agent.sources import SourceTool
 from lictor.agent.stint import stint
 from lictor.agent.tools import Tool, ToolContext, ToolSource, fingerprint, foreign_tool, tool, tool_spec
@@ -22,6 +25,7 @@ from lictor.agent.trace import AgentTrace, trace_of
 __all__ = [
     "HELD",
     "NO_GOVERNANCE",
+    "STEPS",
     "Agent",
     "AgentMachine",
     "AgentState",
@@ -29,6 +33,7 @@ __all__ = [
     "DenyRepeats",
     "History",
     "Incremental",
+    "Mediator",
     "Options",
     "Session",
     "SourceTool",
@@ -38,11 +43,14 @@ __all__ = [
     "Window",
     "assemble",
     "begin",
+    "blocks",
     "cut",
+    "due_calls",
     "error_result",
     "fingerprint",
     "foreign_tool",
     "here_only",
+    "outcome_value",
     "plan_for",
     "problems_of",
     "render",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from lictor.agent.approvals import Approver
@@ -17,7 +18,7 @@ from lictor.agent.session import Options, Session
 from lictor.agent.stint import SOURCED_STEPS, Sources
 from lictor.journal import Store
 from lictor.models import ChatModel
-from lictor.runs import Ledger, LiveRun, Step, Usage, User
+from lictor.runs import Ledger, LiveRun, Performer, Step, Usage, User
 from lictor.values import Clock
 
 __all__ = ["assemble"]
@@ -33,12 +34,17 @@ def assemble(  # noqa: PLR0913 - the parts of a run
     clock: Clock,
     ledger: Ledger,
     fresh: bool = False,
+    machine: AgentMachine | None = None,
+    steps: Mapping[str, Performer] | None = None,
 ) -> Session:
-    """Everything one run needs while it is driven; a log that is there already is refolded (never if `fresh`)."""
+    """Everything one run needs while it is driven; a log that is there already is refolded (never if `fresh`).
+
+    `machine` and `steps` stand in for the agent's, where there is another machine around its own.
+    """
     plan = plan_for(agent, options.scopes, options.interceptors, options.governance)
     if agent.sources:
         plan = plan.own()
-    machine = AgentMachine(history=options.messages, numbered=options.numbered, positions=options.positions)
+    machine = machine or AgentMachine(history=options.messages, numbered=options.numbered, positions=options.positions)
     live: LiveRun[Any] = LiveRun(run_id=run_id, path=path, store=store, clock=clock, ledger=ledger, machine=machine)
     gate = plan.gate if options.governance.record_sink is None else gate_for(plan.order, options.governance)
     builder = plan.builder.for_session(run_id, clock)
@@ -51,7 +57,7 @@ def assemble(  # noqa: PLR0913 - the parts of a run
         max_steps=agent.max_steps if options.max_steps is None else options.max_steps,
         approver=None if options.docket is None else _approver(agent, options, live, plan),
         builder=builder,
-        steps=SOURCED_STEPS if agent.sources else STEPS,
+        steps=steps or (SOURCED_STEPS if agent.sources else STEPS),
         sources=Sources(agent.sources) if agent.sources else None,
         models=agent.models if options.models is None else _models(agent, options),
         tools=plan.tools,

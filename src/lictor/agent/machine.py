@@ -58,7 +58,7 @@ class AgentState(NamedTuple):
     taken from each model, failed ones included; `feedback` what only the next request shows;
     `released` step and text of an answer that is shown while it comes and not taken yet; `pending`
     the final text before its verdict (`None` inside when only the process that asked holds it),
-    `source` the model it is from.
+    `source` the model it is from; `extra` is what a machine around this one keeps (a team).
     """
 
     phase: str = "new"
@@ -82,6 +82,7 @@ class AgentState(NamedTuple):
     cause: Cause | None = None
     answered: bool = False
     finished: bool = False
+    extra: Any = None
 
     def but(self, **changes: Any) -> AgentState:
         """This state with other values; `_replace` in half the function calls."""
@@ -132,6 +133,15 @@ class AgentMachine:
         if "ends" in payload:  # a verdict and what it does to the run are one entry, so that no crash parts them
             state = _cause(state, payload["ends"])
         return state, due(state)
+
+    def fold(self, state: AgentState, event: Entry) -> AgentState:
+        """Fold one entry; for a machine around this one, which says what is due."""
+        state = FOLD[event.kind](state, event.payload)
+        return _cause(state, event.payload["ends"]) if "ends" in event.payload else state
+
+    def due(self, state: AgentState) -> tuple[Command, ...]:
+        """Everything to be done in `state`."""
+        return due(state)
 
     def finished(self, state: AgentState) -> bool:
         """Whether the outcome is recorded."""

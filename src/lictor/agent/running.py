@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, Protocol
 
 from lictor.agent.assembly import assemble
 from lictor.agent.children import final_text
@@ -19,11 +19,19 @@ from lictor.values import Clock, new_id
 
 __all__ = ["begin", "result_of", "run_agent", "split_limits", "stream_agent"]
 
+
+class Budgeted(Protocol):
+    """What has a budget of its own: an agent, a team."""
+
+    @property
+    def budget(self) -> Budget | None: ...
+
+
 BUDGET_FIELDS = frozenset(item.name for item in fields(Budget) if item.init)
 CLOCK = Clock()
 
 
-def split_limits(agent: Agent, limits: Mapping[str, Any]) -> tuple[int | None, Budget | None]:
+def split_limits(agent: Budgeted, limits: Mapping[str, Any]) -> tuple[int | None, Budget | None]:
     """`**limits` of a run: `max_steps`, and fields of Budget that take the place of the agent's.
 
     Raises DefinitionError for a name that is no limit, or a limit that is no number.
@@ -160,7 +168,9 @@ def result_of(session: Session, requests: tuple[Any, ...] = (), refusals: tuple[
         lost_records=session.points.gate.lost_records,
         resumable=resumable,
         run_id=live.run_id,
-        trace=Trace(live.run_id, entries, session.options.messages),
+        trace=Trace(live.run_id, entries, session.options.messages)
+        if session.mediator is None
+        else session.mediator.trace(session),
     )
 
 

@@ -49,7 +49,8 @@ async def judge_step(session: Session, command: Command) -> bool:
             final = _final(session, call, args, emission)
         if final is None:
             return DONE
-        if not live.state.calls[1:] and not call.gated and (resolver is None or resolver.used is None):
+        alone = not live.state.calls[1:] and not call.gated and session.mediator is None
+        if alone and (resolver is None or resolver.used is None):
             # Nothing else of the response has to be decided first: the call starts at once.
             if not _start(session, call, session.tools[call.name], final):
                 return DONE
@@ -376,10 +377,11 @@ async def _ask_outside(session: Session, call: CallState, tool: Any) -> bool:
             "not_run", "no_approver", f"{tool.name} gets its value from outside; run it in a Runtime"
         )
         return await _finish(session, call, problem, True, 0.0, "no_approver")
-    binding = approver.binding("external_call", {"tool": call.name, "arguments": call.args}, call.id)
+    kind = "external_call" if session.mediator is None else session.mediator.asks
+    binding = approver.binding(kind, {"tool": call.name, "arguments": call.args}, call.id)
     shown = Shown(tool=call.name, arguments=call.args)
     request = approver.open(
-        "external_call",
+        kind,
         f"call:{call.id}:value",
         shown,
         binding,
@@ -387,7 +389,7 @@ async def _ask_outside(session: Session, call: CallState, tool: Any) -> bool:
         deadline=tool.deadline,
         responders=tuple(tool.responders),
     )
-    payload = {"step": request.step, "call": call.id, "request": request.id, "kind": "external_call"}
+    payload = {"step": request.step, "call": call.id, "request": request.id, "kind": kind}
     session.live.record("request_opened", payload)
     return DONE
 

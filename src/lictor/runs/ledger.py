@@ -170,6 +170,15 @@ class Ledger:
         self.book(ONE_TOOL_CALL)
         return None
 
+    def refuses_turn(self, turns: int, handoffs: int | None = None) -> str | None:
+        """Why no further turn (or hand-off) of a team may begin after so many; or None."""
+        budget = self.budget
+        if budget.max_turns is not None and turns >= budget.max_turns:
+            return "budget:max_turns"
+        if budget.max_handoffs is not None and handoffs is not None and handoffs >= budget.max_handoffs:
+            return "budget:max_handoffs"
+        return self.over_time() if self.limited else None
+
     def _tool_refusal(self) -> str | None:
         limit = self.budget.max_tool_calls
         if limit is not None and self.usage.tool_calls >= limit:

@@ -7,7 +7,7 @@ from lictor.runtime.conversations import Conversation
 from lictor.runtime.handle import Run
 from lictor.runtime.row import RUNS, SIGNALS, RunRow, Signal
 from lictor.runtime.runtime import Runtime
-from lictor.runtime.targets import agent_of, load_target
+from lictor.runtime.targets import definition_of, load_target
 
 __all__ = [
     "RUNS",
@@ -18,6 +18,6 @@ __all__ = [
     "RunRow",
     "Runtime",
     "Signal",
-    "agent_of",
+    "definition_of",
     "load_target",
 ]

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from lictor import faults
-from lictor.agent import Agent, AgentTrace, here_only, result_of, split_limits, trace_of
+from lictor.agent import AgentTrace, result_of, trace_of
 from lictor.docket import Docket, Request
 from lictor.errors import DefinitionError, NotResumable, PolicyChanged
 from lictor.hooks import Governance
@@ -17,11 +17,12 @@ from lictor.models import ChatModel
 from lictor.runs import TERMINAL, Cause, RunResult, User
 from lictor.runtime.commands import Commands
 from lictor.runtime.conversations import Conversation, Conversations
-from lictor.runtime.definitions import Definitions, Load
+from lictor.runtime.definitions import Definition, Definitions, Load, check_limits, lost_of
 from lictor.runtime.handle import Run
 from lictor.runtime.row import RUNS, RunRow, checked
 from lictor.runtime.stints import Stints
-from lictor.runtime.targets import agent_of
+from lictor.runtime.targets import definition_of
+from lictor.team import TeamTrace, begun, team_trace_of
 from lictor.values import Clock, new_id
 
 __all__ = ["Runtime"]
@@ -38,7 +39,7 @@ class Runtime:
         governance: how verdicts compose, for every run; then agents may not set their own.
         interceptors: policies above every agent.
         watchers: see every run; told what happens, without power over it.
-        definitions: name -> Agent, or where it is (`shop.clerk:clerk`, `shop/clerk.py:clerk`), for runs that
+        definitions: name -> Agent or Team, or where it is (`shop.clerk:clerk`, `shop/clerk.py:clerk`), for runs that
             another Runtime started.
         deps: the default of `start(deps=)`.
         models: name of an agent -> ChatModel, instead of the one it defines (tests, staging). Looked
@@ -46,7 +47,7 @@ class Runtime:
         clock: the time.
         drive: True drives every run of the store that has something to do and no driver, `"own"` only those
             that were started or resumed here, False only reads and writes commands.
-        load: makes an agent of the place that a run was started from (`agent_of`), for runs whose agent is
+        load: makes an agent of the place that a run was started from (`definition_of`), for runs whose agent is
             not in `definitions`. It runs code that the store names: leave it out where others write to it.
         grace: seconds that leaving waits for stints before it cancels them.
 
@@ -61,7 +62,7 @@ class Runtime:
         governance: Governance | None = None,
         interceptors: Any = (),
         watchers: Sequence[Any] = (),
-        definitions: Mapping[str, Agent | str] = EMPTY,
+        definitions: Mapping[str, Definition | str] = EMPTY,
         deps: Any = None,
         models: Mapping[str, ChatModel] = EMPTY,
         clock: Clock | None = None,
@@ -83,7 +84,7 @@ class Runtime:
         self._stints = Stints(self.store, self.clock, self.docket, self._definitions)
         self._drives = drive
         for name, definition in definitions.items():
-            self._definitions.register(agent_of(definition) if isinstance(definition, str) else definition, name)
+            self._definitions.register(definition_of(definition) if isinstance(definition, str) else definition, name)
 
     async def __aenter__(self) -> Runtime:
         await self._stints.open(self._drives)
@@ -102,7 +103,7 @@ class Runtime:
 
     async def start(  # noqa: PLR0913 - the options of a run are its interface
         self,
-        target: Agent,
+        target: Definition,
         task: Any,
         *,
         key: str | None = None,
@@ -121,7 +122,7 @@ class Runtime:
         """Start a run and return its handle; it is driven in the background.
 
         Arguments:
-            target: the agent.
+            target: the agent or team.
             task: text or typed content parts.
             key: the same key gives the same run, however often it is started.
             user, context: stored with the run (JSON); deps: any object, never stored.
@@ -131,14 +132,14 @@ class Runtime:
             approval_deadline: seconds after which an undecided request of this run is denied.
             on_busy: `reject` (ConversationBusy), `wait`, or `cancel` the run that owns the conversation.
             source: where the agent can be loaded from (`file.py:name`), for whoever resumes the run.
-            **limits: `max_steps`, or fields of Budget.
+            **limits: `max_steps` of an agent, `max_turns` and `max_handoffs` of a team, or fields of Budget.
         """
         agent = self._definitions.register(target, getattr(target, "name", ""))
         known = self._rows.find(start_key=key) if key is not None else ()
         if known:
             self._stints.take_up(known[0].run_id)
             return Run(self, known[0].run_id)
-        split_limits(agent, limits)
+        check_limits(agent, limits)
         run_id = new_id()
         row = checked(
             RunRow(
@@ -159,8 +160,8 @@ class Runtime:
         row = replace(row, **await self._take_conversation(conversation, run_id, on_busy))
         self._definitions.give(run_id, interceptors, deps, watchers)
         session = self._stints.session(row)
-        started: dict[str, Any] = {"agent": agent.name, "path": [[agent.name, run_id, None]]}
-        lost = here_only(agent, session.plan.order) if self.store.durable else ()
+        started = begun(session)
+        lost = lost_of(agent, session) if self.store.durable else ()
         if lost:
             started["resumable_here_only"] = list(lost)
         faults.reach("submit.before")
@@ -224,10 +225,12 @@ class Runtime:
             raise NotResumable(f"there is no run {run_id!r} in this store")
         return row
 
-    async def trace(self, run_id: str) -> AgentTrace:
-        """The transcript and steps of a run (root or nested), in any status."""
+    async def trace(self, run_id: str) -> AgentTrace | TeamTrace:
+        """The transcript and steps of a run (root or nested), in any status; of a team its records too."""
         row = self._rows.get(run_id)
-        return trace_of(run_id, self.store.entries(run_id), row.messages if row else ())
+        entries = self.store.entries(run_id)
+        told = team_trace_of if entries and "team" in entries[0].payload else trace_of
+        return told(run_id, entries, row.messages if row else ())
 
     async def wait(self, run_id: str, until: str) -> RunResult:
         """Wait for a park or the end; see `Run.result`."""

@@ -17,6 +17,7 @@ from lictor.runtime.conversations import Conversations
 from lictor.runtime.definitions import Definitions
 from lictor.runtime.engine import LocalEngine
 from lictor.runtime.row import RUNS, SIGNALS, RunRow, Signal
+from lictor.team import drive_team
 from lictor.values import Clock, new_id
 
 __all__ = ["Stints"]
@@ -139,7 +140,7 @@ class Stints:
         with self.store.transaction(run_id):
             self._rows[run_id] = replace(row, status="running")
         try:
-            await stint(session, session.options.watchers)
+            await (drive_team(session) if session.mediator is not None else stint(session, session.options.watchers))
         finally:
             del self._live[run_id]
             self._settle(run_id, session)
