@@ -19,6 +19,7 @@ OPEN = Command("team_start", "team_start")
 GIVE_UP = Command("give_up", "give_up")
 TEAM_END = Command("team_end", "team_end")
 ADMIT = "admit"
+DECIDED = frozenset({"allowed", "done"})
 EMPTY = TeamState()
 
 
@@ -26,14 +27,16 @@ EMPTY = TeamState()
 class TeamMachine(AgentMachine):
     """Everything an agent's machine does, for the supervisor (or the team's own session, where nobody supervises).
 
-    The team's part of the state is in `AgentState.extra`. Between the supervisor's steps it puts
-    admissions, tasks of members and what comes after them; the protocol says who is next.
+    The team's part of the state is in `AgentState.extra`. Between the supervisor's steps it puts admissions,
+    tasks of members and what comes after them; the protocol says who is next. `ends_nodes` says that somebody
+    wants to know when the supervisor's step is over.
     """
 
     kinds: ClassVar[frozenset[str]]
 
     route: Route = field(default_factory=Hierarchical)
     members: tuple[str, ...] = ()
+    ends_nodes: bool = False
 
     def begin(self) -> AgentState:
         """The state before the first entry."""
@@ -70,6 +73,9 @@ class TeamMachine(AgentMachine):
         if not team.opened:
             return () if _waits(state, OPEN.key) else (OPEN,)
         if state.calls:
+            if team.node and self.ends_nodes and all(call.status in DECIDED for call in state.calls):
+                key = f"node_end:{team.turn}"
+                return () if _waits(state, key) else (Command(key, "node_end"),)
             return tuple(_working(state, team))
         if state.phase != "loop" or state.pending is not None:
             return AgentMachine.due(self, state)
@@ -154,6 +160,7 @@ def _ending(state: AgentState, team: TeamState) -> Iterator[Command]:
 SETTLES: Mapping[str, str] = {
     "team_opened": OPEN.key,
     "admitted": ADMIT + ":{turn}",
+    "node_ended": "node_end:{turn}",
     "member_started": "member:{task}:" + ADMIT,
     "skipped": "member:{task}:" + ADMIT,
     "member_ended": "member:{task}:end",

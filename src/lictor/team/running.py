@@ -10,6 +10,7 @@ from lictor.agent import NO_GOVERNANCE, Options, Session, assemble, result_of, s
 from lictor.errors import DefinitionError
 from lictor.journal import MemoryStore, Store
 from lictor.runs import Event, Ledger, RunResult, Step, check_watchers, follow_driven
+from lictor.team.interceptor import has
 from lictor.team.live import TeamHistory, TeamLive
 from lictor.team.machine import TeamMachine
 from lictor.team.members import begun
@@ -64,7 +65,7 @@ def assemble_team(  # noqa: PLR0913 - the parts of a run
     hooks = supervision.hooks(options.interceptors)
     given = options.interceptors
     if given:
-        given = [*_listed(given), *adapters(hooks[len(hooks) - (len(hooks) - len(supervision.hooks(()))) :])]
+        given = [*_listed(given), *adapters(hooks[len(supervision.hooks(())) :])]
     options = replace(
         options,
         scopes=(*options.scopes, (f"team:{team.name}", team.interceptors)),
@@ -76,6 +77,7 @@ def assemble_team(  # noqa: PLR0913 - the parts of a run
         positions=options.positions,
         route=team.route,
         members=tuple(team.table),
+        ends_nodes=any(has(hook.target, "on_node_end") for hook in hooks),
     )
     session = assemble(
         supervision.agent,

@@ -88,14 +88,16 @@ class Task(NamedTuple):
 class TeamState(NamedTuple):
     """What a team adds to the state of its supervisor.
 
-    `admitted` says that the supervisor may think; `turn` counts decisions and members chosen without
-    one; `tasks` are those of the open calls; `numbered` counts all; `outcomes` and `records` are kept
-    whole; `refused` counts what was asked again since the last accepted decision, `skips` denied members
-    in a row; `answer` is the final text before its verdict; `settled` that the outcome stands.
+    `admitted` says that the supervisor may think, `node` that its step is not over yet; `turn` counts
+    decisions and members chosen without one; `tasks` are those of the open calls; `numbered` counts all;
+    `outcomes` and `records` are kept whole; `refused` counts what was asked again since the last accepted
+    decision, `skips` denied members in a row; `answer` is the final text before its verdict; `settled` says
+    that the outcome stands.
     """
 
     opened: bool = False
     admitted: bool = False
+    node: bool = False
     turn: int = 0
     handoffs: int = 0
     tasks: tuple[Task, ...] = ()
@@ -129,7 +131,11 @@ def _opened(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> T
 
 
 def _admitted(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
-    return team._replace(admitted=True)
+    return team._replace(admitted=True, node=True)
+
+
+def _node_ended(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
+    return team._replace(node=False)
 
 
 def _call_judged(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
@@ -273,6 +279,7 @@ def record_of(payload: Mapping[str, Any]) -> Record:
 TEAM_FOLD: Mapping[str, Fold] = {
     "team_opened": _opened,
     "admitted": _admitted,
+    "node_ended": _node_ended,
     "call_judged": _call_judged,
     "model_finished": _model_finished,
     "chosen": _chosen,

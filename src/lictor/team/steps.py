@@ -100,6 +100,15 @@ async def admit_step(session: Session, command: Command) -> bool:
     return DONE
 
 
+async def node_end_step(session: Session, command: Command) -> bool:
+    """The supervisor's step is over, its route is taken; nothing is undone, it may only suspend or stop here."""
+    ruled = await judge(session, _team(session), "on_node_end", command.key, SUPERVISOR)
+    if ruled.request is not None:
+        return park(session, command.key, "on_node_end", ruled)
+    cause = ruled.cause("stopped") if _stops(ruled.verdict) else None
+    return session.record_end("node_ended", {"turn": _state(session).turn}, cause)
+
+
 def _not_admitted(session: Session, ruled: Ruled) -> bool:
     told = f" ({ruled.verdict.message})" if ruled.verdict.message else ""
     content = f"[Skipped] Intercepted by {ruled.by}{told}"
@@ -305,6 +314,7 @@ TEAM_STEPS: Mapping[str, Performer] = {
     **{kind: _current(step) for kind, step in STEPS.items()},
     "team_start": _current(start_step),
     "admit": _current(admit_step),
+    "node_end": _current(node_end_step),
     "route": route_step,
     "answer": answer_step,
     "unroutable": unroutable_step,
