@@ -47,6 +47,8 @@ class TeamMachine(AgentMachine):
         before, kind = state, event.kind
         if kind in AgentMachine.kinds:
             state = AgentMachine.fold(self, state, event)
+        elif "ends" in event.payload:
+            state = AgentMachine.fold(self, state, event._replace(kind="cause", payload=event.payload["ends"]))
         team: TeamState = before.extra
         if kind in TEAM_FOLD:
             team = TEAM_FOLD[kind](team, event.payload, before)
@@ -102,7 +104,7 @@ class TeamMachine(AgentMachine):
         """What the protocol may know."""
         team: TeamState = state.extra
         task = next((message["content"] for message in reversed(state.messages) if message["role"] == "user"), "")
-        return RouteState(self.members, str(task), team.outcomes, team.numbered, team.records, team.turn, team.handoffs)
+        return RouteState(self.members, str(task), team.outcomes, team.chosen, team.records, team.turn, team.handoffs)
 
 
 def _waits(state: AgentState, key: str) -> bool:
@@ -128,9 +130,8 @@ def _tasks(state: AgentState, tasks: Sequence[Task]) -> Iterator[Command]:
 
 
 def _step(task: Task) -> Command | None:
-    if task.status == NEW:
-        return Command(f"member:{task.id}:{ADMIT}", "member_admit", task.id)
-    if task.status in (RUNNING, ENDING):
+    # Admission and work are one command: a run that ends in between finds somebody who works, or nobody.
+    if task.status in (NEW, RUNNING, ENDING):
         return Command(f"member:{task.id}", "member", task.id)
     if task.status == FINISHED:
         return Command(f"member:{task.id}:end", "member_end", task.id)
@@ -161,8 +162,8 @@ SETTLES: Mapping[str, str] = {
     "team_opened": OPEN.key,
     "admitted": ADMIT + ":{turn}",
     "node_ended": "node_end:{turn}",
-    "member_started": "member:{task}:" + ADMIT,
-    "skipped": "member:{task}:" + ADMIT,
+    "member_started": "member:{task}",
+    "skipped": "member:{task}",
     "member_ended": "member:{task}:end",
 }
 """The waits that an entry is the end of."""

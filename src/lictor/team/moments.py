@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lictor.agent import Session
+from lictor.errors import StoreError
 from lictor.hooks import ALLOW, ApprovalOutcome, ApprovalRequest, Raised, Verdict, awaited, pending, verdict_of
 from lictor.runs import PARKED, Cause
 from lictor.team.live import TeamLive, keep_extras
@@ -65,8 +66,8 @@ async def judge(
         reason = trace.resumed()
         if reason is not None and verdict is ALLOW:
             verdict = Verdict.escalate("suspended", reason)
+        verdict = keep_extras(session, trace) or verdict
         answers.append((hook.name, verdict, rules.mode == "enforce" or hook.always_enforce))
-    keep_extras(session, trace)
     ruled = await _ruling(session, moment, key, answers, shown)
     if ruled is not PROCEEDS or any(verdict is not ALLOW for _, verdict, _ in answers):
         _record(session, moment, ruled, answers)
@@ -121,9 +122,14 @@ async def _lifted(
         resolver = session.options.resolver or session.options.governance.resolver
     if resolver is None:
         return Ruled(False, verdict, name)
-    answer = getattr(resolver, "resolve", resolver)(asked)
-    if pending(answer):
-        answer = await awaited(answer, session.options.governance.resolver_timeout)
+    try:
+        answer = getattr(resolver, "resolve", resolver)(asked)
+        if pending(answer):
+            answer = await awaited(answer, session.options.governance.resolver_timeout)
+    except StoreError:
+        raise
+    except Exception as exc:  # noqa: BLE001 - a resolver is foreign code; what it raises lifts nothing
+        answer = Raised(exc)
     outcome = getattr(answer, "outcome", None)
     if docket is not None and docket.parked is not None:
         return Ruled(False, verdict, name, docket.parked)

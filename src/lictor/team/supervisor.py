@@ -65,9 +65,20 @@ class Supervision:
             resolver=team.resolver,
         )
 
-    def hooks(self, per_run: Any) -> tuple[Hook, ...]:
-        """Whoever has a word at a moment of this run, those given for it last."""
-        return (*self._hooks, *hooks_of(arrange([("run", per_run)]))) if per_run else self._hooks
+    def hooks(self, scopes: Sequence[tuple[str, Any]], per_run: Any) -> tuple[Hook, ...]:
+        """Whoever has a word at a moment of this run, outermost first, those given for it last.
+
+        Policies above a team hold for it too: its own supervisor cannot give work to whom they refuse.
+        """
+        if not scopes and not per_run:
+            return self._hooks
+        team = self._team
+        return hooks_of(arrange([*scopes, (f"team:{team.name}", team.interceptors), ("run", per_run)]))
+
+    def added(self, hooks: Sequence[Hook]) -> list[Bound]:
+        """The interceptors of those hooks that are not the team's own."""
+        own = {id(hook.target) for hook in self._hooks}
+        return adapters([hook for hook in hooks if id(hook.target) not in own])
 
     def member(self, name: str) -> Any:
         """A member as it works here; under `handoff` it can transfer."""
@@ -176,7 +187,9 @@ async def _asked(hook: Hook, moment: str, about: Any) -> Any:
     answer = method(trace, about)
     if pending(answer):
         answer = await awaited(answer, None)  # the gate bounds the time
-    keep_extras(session, trace)
+    unkept = keep_extras(session, trace)
+    if unkept is not None:
+        return unkept
     reason = trace.resumed()
     if reason is not None and answer in (None, True):
         return Verdict.escalate("suspended", reason)
