@@ -18,13 +18,14 @@ from lictor.agent.results import cut, error_result, render, safe_value
 from lictor.agent.running import begin, result_of, run_agent, split_limits, stream_agent
 from lictor.agent.session import NO_GOVERNANCE, Mediator, Options, Session
 from lictor.agent.sources import SourceTool
-from lictor.agent.stint import stint
+from lictor.agent.stint import SOURCED_STEPS, stint
 from lictor.agent.tools import Tool, ToolContext, ToolSource, fingerprint, foreign_tool, tool, tool_spec
 from lictor.agent.trace import AgentTrace, trace_of
 
 __all__ = [
     "HELD",
     "NO_GOVERNANCE",
+    "SOURCED_STEPS",
     "STEPS",
     "Agent",
     "AgentMachine",

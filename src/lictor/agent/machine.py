@@ -244,6 +244,8 @@ def _model_finished(state: AgentState, payload: Mapping[str, Any]) -> AgentState
     changes["calls"] = tuple([_tuple(CallState, (*[call[name] for name in GIVEN], *UNJUDGED)) for call in calls])
     if state.invalid or state.misses or "problems" in payload:
         changes.update(tally(state, calls))
+    if state.cause is not None:  # the run was stopped while the model thought: none of this starts
+        return _with_calls(state.but(**changes), close_all(changes["calls"], state.cause))
     return state.but(**changes)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lictor.agent import Session, Window, blocks, safe_value, used_below
 from lictor.errors import NotSerializable
 from lictor.hooks import Bound, Emission, Raised, Verdict, awaited, pending, verdict_of
-from lictor.runs import Budget, Cause, Ledger, Usage
+from lictor.runs import Budget, Ledger, Usage
 from lictor.team.decisions import unroutable
 from lictor.team.interceptor import Hook
 from lictor.team.trace import TeamTrace, Told
@@ -19,7 +19,7 @@ from lictor.values import freeze
 if TYPE_CHECKING:
     from lictor.team.definition import Team
 
-__all__ = ["BEFORE", "CURRENT", "TeamHistory", "TeamLive", "bound_of", "keep_extras"]
+__all__ = ["BEFORE", "CURRENT", "TeamHistory", "TeamLive", "bound_of", "handed", "keep_extras"]
 
 CURRENT: ContextVar[Session] = ContextVar("lictor.team")
 """The supervisor's run whose step is performed: what the team's own tools and interceptors are about."""
@@ -130,17 +130,18 @@ class TeamLive:
                     account.restore(used_below(live.store.root_entries(live.root), task.child))
         return self._accounts[member]
 
-    def transfer(self, run_id: str, member: str, note: str) -> str:
-        """A member hands its task over; only the first transfer of its run counts."""
+    def transfer(self, run_id: str, call_id: str, member: str, note: str) -> str:
+        """A member hands its task over; only the first transfer of its run counts.
+
+        Its run ends when the other calls of the same response have their results (C12).
+        """
         child = self.children[run_id]
-        found = [entry for entry in child.live.store.entries(run_id) if entry.kind == "handoff"]
-        if found and child.live.state.cause is not None:
+        made = handed(child)
+        if made is None:
+            child.live.record("handoff", {"to": member, "note": note, "call": call_id})
+        elif made["call"] != call_id:
             return "only one transfer per turn"
-        if not found:
-            child.live.record("handoff", {"to": member, "note": note})
-        # Also when a process died between the two: the first transfer holds.
-        child.live.interrupt(Cause("stopped", "handoff", child.agent.name, graceful=True))
-        return f"transferred to {member if not found else found[0].payload['to']}"
+        return f"transferred to {member}"
 
     def results(self, session: Session, call_id: str) -> Any:
         """What the members of a decision came to."""
@@ -151,6 +152,12 @@ class TeamLive:
             return found[0]
         good = all(each["status"] == "completed" for each in found)
         return {"status": "completed" if good else "partial", "results": found}
+
+
+def handed(child: Session) -> Mapping[str, Any] | None:
+    """The transfer that a member made."""
+    entries = child.live.store.entries(child.live.run_id)
+    return next((entry.payload for entry in entries if entry.kind == "handoff"), None)
 
 
 def keep_extras(session: Session, trace: TeamTrace) -> Verdict | None:

@@ -152,8 +152,10 @@ def _ending(state: AgentState, team: TeamState) -> Iterator[Command]:
         return
     if busy:
         return
-    if team.settled:
+    if team.settled and (team.hurried or not _waits(state, TEAM_END.key)):
         yield TEAM_END
+    elif team.settled:
+        return
     else:
         yield Command("shutdown", "shutdown")
 

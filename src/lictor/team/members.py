@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lictor.agent import Agent, Session, assemble, cut, outcome_value, safe_value, used_below
+from lictor.agent import SOURCED_STEPS, STEPS, Agent, Session, assemble, cut, outcome_value, safe_value, used_below
 from lictor.journal import Entry
-from lictor.runs import NO_USAGE, Cause, Ledger, Step, Usage
+from lictor.runs import NO_USAGE, Cause, Command, Ledger, Performer, Step, Usage
 from lictor.team.definition import Team
-from lictor.team.live import TeamLive
+from lictor.team.live import TeamLive, handed
 from lictor.team.state import Outcome, Task, TeamState
 from lictor.team.trace import formatted
 from lictor.values import digest
@@ -112,7 +112,24 @@ def child_of(session: Session, team: TeamLive, member: Any, task: Task) -> Sessi
         from lictor.team.running import assemble_team
 
         return assemble_team(member, below, run_id=run_id, path=path, store=live.store, clock=live.clock, ledger=ledger)
-    return assemble(member, below, run_id=run_id, path=path, store=live.store, clock=live.clock, ledger=ledger)
+    steps = None
+    if team.team.route.name == "handoff":
+        steps = {**(SOURCED_STEPS if member.sources else STEPS)}
+        steps["model"] = _unless_handed(steps["model"])
+    return assemble(
+        member, below, run_id=run_id, path=path, store=live.store, clock=live.clock, ledger=ledger, steps=steps
+    )
+
+
+def _unless_handed(model: Performer) -> Performer:
+    """After a transfer the member is not asked again: its own work ends there."""
+
+    async def step(session: Session, command: Command) -> bool:
+        if handed(session) is not None:
+            return session.end(Cause("stopped", "handoff", session.agent.name))
+        return await model(session, command)
+
+    return step
 
 
 def begun(child: Session) -> dict[str, Any]:
@@ -128,9 +145,9 @@ def begun(child: Session) -> dict[str, Any]:
 def _worked(child: Session) -> Worked:
     entries = child.live.store.entries(child.live.run_id)
     value = outcome_value(child)
-    handed = next((entry.payload for entry in entries if entry.kind == "handoff"), None)
-    if handed is not None and value["status"] == "stopped":
-        value = {"status": "completed", "answer": "", "to": handed["to"], "note": handed["note"]}
+    made = handed(child)
+    if made is not None and value["status"] == "stopped" and value["reason"] == "handoff":
+        value = {"status": "completed", "answer": "", "to": made["to"], "note": made["note"]}
     cause = child.live.state.cause
     again = cause is not None and cause.resumable and not child.live.state.answered
     return Worked(value=value, usage=child.live.ledger.usage, tools=_tools(entries), resumable=again)

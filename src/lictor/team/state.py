@@ -100,7 +100,7 @@ class TeamState(NamedTuple):
     the protocol chose and that count for it;
     `outcomes` and `records` are kept whole; `refused` counts what was asked again since the last accepted
     decision, `skips` denied members in a row; `answer` is the final text before its verdict; `settled` says
-    that the outcome stands.
+    that the outcome stands, `hurried` that nobody is to be waited for any more.
     """
 
     opened: bool = False
@@ -119,6 +119,7 @@ class TeamState(NamedTuple):
     answer: str | None = None
     extras: Mapping[str, Any] = {}
     settled: bool = False
+    hurried: bool = False
 
     def task(self, task_id: str) -> Task:
         """The task with this id."""
@@ -280,7 +281,9 @@ def _stint(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> Te
 
 def _cause(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
     """The team ends: what waits has to end too, what was not admitted never starts."""
-    if state.cause is not None or state.answered:
+    if state.answered:
+        return team._replace(hurried=True)
+    if state.cause is not None:
         return team
     cause = Cause.of(payload)
     tasks = []

@@ -63,7 +63,7 @@ async def shutdown_step(session: Session, command: Command) -> bool:
 
 
 async def end_step(session: Session, command: Command) -> bool:
-    """`on_team_end` after success, `on_team_finished` always; nothing they say changes anything."""
+    """`on_team_end` after success, it may ask somebody first; then `on_team_finished`. Neither changes the outcome."""
     live, team = session.live, _team(session)
     cause = live.state.cause or Cause("completed")
     if live.state.answered:
@@ -71,10 +71,14 @@ async def end_step(session: Session, command: Command) -> bool:
     told = [hook for hook in team.hooks if hook.method("on_team_end") or hook.method("on_team_finished")]
     if told:
         await live.store.barrier(live.root)
-    if live.state.answered:
-        await judge(session, team, "on_team_end", command.key)
+    if live.state.answered and not _state(session).hurried:
+        ruled = await judge(session, team, "on_team_end", command.key)
+        if ruled.request is not None and not _state(session).hurried:
+            return park(session, command.key, "on_team_end", ruled)
+    if session.approver is not None:
+        session.approver.docket.withdraw(live.run_id)
     outcome = {"status": cause.status, "reason": cause.reason, "by": cause.by, "run_id": live.run_id}
-    await judge(session, team, "on_team_finished", command.key, outcome)
+    await judge(session, team, "on_team_finished", command.key, outcome, asks=False)
     payload: Mapping[str, Any] = {**cause.json(), "usage": live.ledger.usage.json()}
     live.record("run_finished", payload)
     return DONE

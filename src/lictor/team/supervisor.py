@@ -107,7 +107,7 @@ def transfer_tool(members: Sequence[str]) -> Tool:
 
     def transfer(arguments: Mapping[str, Any], context: Any) -> str:
         team: Any = CURRENT.get().mediator
-        told: str = team.transfer(context.run_id, arguments["member"], arguments.get("note") or "")
+        told: str = team.transfer(context.run_id, context.call_id, arguments["member"], arguments.get("note") or "")
         return told
 
     schema = {"type": "object", "properties": properties, "required": ["member"], "additionalProperties": False}
