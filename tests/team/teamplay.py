@@ -68,6 +68,11 @@ def hook(moment: str, say_: Callable[..., Any], name: str = "guard") -> Any:
     def method(self: Any, *given: Any) -> Any:
         return say_(*given)
 
+    if moment == "intercept":
+
+        def method(self: Any, context: Any) -> Any:
+            return say_(context)
+
     kind = type(name, (TeamInterceptor,), {moment: method})
     return kind()
 
@@ -144,10 +149,21 @@ class World:
 
         `decide` gives verb and options for a request; without it a parked run is how it is left.
         """
-        interceptors = options.get("interceptors", ())
-        crashes = list(crash)
         async with self.open(team, drive=False) as runtime:
             run_id = (await runtime.start(team, task, **options)).id
+        return await self.go_on(team, run_id, crash=crash, decide=decide, interceptors=options.get("interceptors", ()))
+
+    async def go_on(
+        self,
+        team: Any,
+        run_id: str,
+        *,
+        crash: Sequence[int] = (),
+        decide: Callable[[Any], tuple[str, dict[str, Any]]] | None = None,
+        interceptors: Any = (),
+    ) -> RunResult:
+        """The same for a run that is there, in a new Runtime."""
+        crashes = list(crash)
         while True:
             undo = self.fuse(run_id, crashes.pop(0)) if crashes else None
             try:
@@ -244,15 +260,24 @@ def kinds(result: RunResult) -> list[tuple[str, str]]:
 
 def approve(request: Any) -> tuple[str, dict[str, Any]]:
     """Say yes to whatever is asked."""
-    return ("respond", {"value": "a person's words"}) if request.kind in ("feedback", "external_call") else (
-        "approve",
-        {},
+    return (
+        ("respond", {"value": "a person's words"})
+        if request.kind in ("feedback", "external_call")
+        else (
+            "approve",
+            {},
+        )
     )
 
 
 def reject(request: Any) -> tuple[str, dict[str, Any]]:
     """Say no."""
     return ("respond", {"value": "no"}) if request.kind == "feedback" else ("reject", {"feedback": "not now"})
+
+
+def _hand_over(request: Any) -> Any:
+    refused = "may not work" in str(request.messages[-1]["content"])
+    return say("ada again") if refused else transfer("bob", "please go on")
 
 
 def two(*protocol: Any, **options: Any) -> tuple[Team, Agent, Agent]:
@@ -262,5 +287,5 @@ def two(*protocol: Any, **options: Any) -> tuple[Team, Agent, Agent]:
     if kind == "hierarchical":
         options.setdefault("model", boss(assign("ada"), assign("bob"), finish()))
     if kind == "handoff":
-        one = agent("ada", transfer("bob", "please go on"), say("ada again"))
+        one = agent("ada", _hand_over, say("unused"))
     return Team("room", members=[one, other], protocol=kind, **options), one, other

@@ -46,7 +46,7 @@ async def judge_step(session: Session, command: Command) -> bool:
         # `changed`, spelt out here and below: this is every tool call's way.
         final: Mapping[str, Any] | None = args
         if emission.denies or emission.verdict.decision == "transform":
-            final = _final(session, call, args, emission)
+            final = await _final(session, call, args, emission)
         if final is None:
             return DONE
         alone = not live.state.calls[1:] and not call.gated and session.mediator is None
@@ -78,8 +78,10 @@ def _edited(
     return edited
 
 
-def _final(session: Session, call: CallState, args: Mapping[str, Any], emission: Emission) -> Mapping[str, Any] | None:
-    """The arguments the verdict leaves; None (and an error result) when a transform made them unfit."""
+async def _final(
+    session: Session, call: CallState, args: Mapping[str, Any], emission: Emission
+) -> Mapping[str, Any] | None:
+    """The arguments the verdict leaves; None (and an error result, closed at its point) when they became unfit."""
     if not changed(emission):
         return args
     final: Mapping[str, Any] = thaw(emission.target)
@@ -88,7 +90,9 @@ def _final(session: Session, call: CallState, args: Mapping[str, Any], emission:
     try:
         session.tools[call.name].parse(final)
     except ToolArgumentsInvalid as exc:
-        _judged_no(session, call, error_result("invalid_arguments", call.name, "; ".join(exc.problems)))
+        problem = error_result("invalid_arguments", call.name, "; ".join(exc.problems))
+        await session.points.emit(session.builder.post_tool_call, call.id, call.name, call.args, problem, True)
+        _judged_no(session, call, problem)
         return None
     return final
 

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from lictor.agent import Session, Window, blocks, safe_value, used_below
-from lictor.errors import NotSerializable
+from lictor.errors import NotSerializable, ToolArgumentsInvalid
 from lictor.hooks import Bound, Emission, Raised, Verdict, awaited, pending, verdict_of
 from lictor.runs import Budget, Ledger, Usage
 from lictor.team.decisions import unroutable
@@ -98,16 +98,26 @@ class TeamLive:
         members = tuple(self.team.table)
         if fault is not None and fault != "empty_answer":
             return fault, problem
-        known = self.team.supervision.tools
-        wrong = [line for call in calls for line in call.problems if call.name in known]
-        wrong += [f"there is no {call.name!r}" for call in calls if call.name not in known]
-        wrong += ["the arguments are no JSON object" for call in calls if call.raw is not None and not call.problems]
+        wrong = [line for call in calls for line in self._wrong(call)]
         if len(calls) > 1 and any(call.name == "finish" for call in calls):
             wrong.append("finish comes alone")
         if calls and not wrong:
             return None, None
         told = unroutable(members)
         return "unroutable", f"{'; '.join(wrong)}. {told}" if wrong else told
+
+    def _wrong(self, call: Any) -> Sequence[str]:
+        """Why a call is no decision."""
+        tool = self.team.supervision.tools.get(call.name)
+        if tool is None:
+            return [f"there is no {call.name!r}"]
+        if call.problems or call.raw is not None:
+            return call.problems or ["the arguments are no JSON object"]
+        try:
+            tool.parse(call.args)
+        except ToolArgumentsInvalid as exc:
+            return exc.problems
+        return ()
 
     def kept(self, session: Session) -> tuple[Mapping[str, Any], ...]:
         """A conversation keeps the task and the answer; who worked on it is in the trace."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 from lictor.agent import AgentMachine, AgentState, due_calls
 from lictor.journal import Entry
 from lictor.runs import Command
-from lictor.team.route import Ask, Finish, Go, Hierarchical, Route, RouteState
+from lictor.team.route import Ask, Finish, Go, Hierarchical, Move, Route, RouteState, Unroutable
 from lictor.team.state import ENDED, ENDING, FINISHED, NEW, RUNNING, TEAM_FOLD, Task, TeamState, recorded
 
 __all__ = ["MOST_REFUSED", "TeamMachine"]
@@ -89,7 +89,7 @@ class TeamMachine(AgentMachine):
 
     def _next(self, state: AgentState, team: TeamState) -> tuple[Command, ...]:
         """Whose turn it is."""
-        move = self.route.next(self.view(state), team.records[-1] if team.records else None)
+        move = self._move(state, team)
         if isinstance(move, Ask):
             if team.admitted:
                 return AgentMachine.due(self, state)
@@ -99,6 +99,21 @@ class TeamMachine(AgentMachine):
             return (Command(f"route:{team.numbered}", "route", move),)
         kind = "answer" if isinstance(move, Finish) else "unroutable"
         return (Command(kind, kind, move),)
+
+    def _move(self, state: AgentState, team: TeamState) -> Move:
+        """What the protocol says; one that fails, or sends work to nobody, ends the run."""
+        name = self.route.name
+        try:
+            move: Any = self.route.next(self.view(state), team.records[-1] if team.records else None)
+        except Exception as exc:  # noqa: BLE001 - a protocol may be foreign code; its failure is an outcome
+            return Unroutable(None, f"protocol:{name}", f"{type(exc).__name__}: {exc}")
+        if not isinstance(move, Move):
+            return Unroutable(None, f"protocol:{name}", f"it gave {type(move).__name__} instead of a move")
+        if isinstance(move, Go) and not (move.members and all(member in self.members for member in move.members)):
+            return Unroutable(None, f"protocol:{name}", f"it chose {', '.join(move.members) or 'nobody'}")
+        if isinstance(move, Ask) and not self.route.supervised:
+            return Unroutable(None, f"protocol:{name}", "it asks for a supervisor and says that there is none")
+        return cast("Move", move)
 
     def view(self, state: AgentState) -> RouteState:
         """What the protocol may know."""
