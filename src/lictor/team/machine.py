@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from lictor.agent import AgentMachine, AgentState, due_calls
 from lictor.journal import Entry
@@ -47,6 +47,8 @@ class TeamMachine(AgentMachine):
         before, kind = state, event.kind
         if kind in AgentMachine.kinds:
             state = AgentMachine.fold(self, state, event)
+            if before.retries_in_row and kind == "model_finished" and _only_finishes(event.payload):
+                state = state.but(retries_in_row=before.retries_in_row)  # it answers again: that is still in a row
         elif "ends" in event.payload:
             state = AgentMachine.fold(self, state, event._replace(kind="cause", payload=event.payload["ends"]))
         team: TeamState = before.extra
@@ -113,13 +115,17 @@ class TeamMachine(AgentMachine):
             return Unroutable(None, f"protocol:{name}", f"it chose {', '.join(move.members) or 'nobody'}")
         if isinstance(move, Ask) and not self.route.supervised:
             return Unroutable(None, f"protocol:{name}", "it asks for a supervisor and says that there is none")
-        return cast("Move", move)
+        return move
 
     def view(self, state: AgentState) -> RouteState:
         """What the protocol may know."""
         team: TeamState = state.extra
         task = next((message["content"] for message in reversed(state.messages) if message["role"] == "user"), "")
         return RouteState(self.members, str(task), team.outcomes, team.chosen, team.records, team.turn, team.handoffs)
+
+
+def _only_finishes(payload: Mapping[str, Any]) -> bool:
+    return all(call["name"] == "finish" for call in payload.get("calls", ()))
 
 
 def _waits(state: AgentState, key: str) -> bool:
