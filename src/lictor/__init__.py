@@ -30,6 +30,7 @@ from lictor.runs import Budget, Event, RunResult, Usage, User
 
 if _typing.TYPE_CHECKING:
     from lictor.runtime import Run, Runtime
+    from lictor.team import Team, TeamInterceptor
 
 __all__ = [
     "ALLOW",
@@ -58,6 +59,8 @@ __all__ = [
     "RunResult",
     "Runtime",
     "ScriptedModel",
+    "Team",
+    "TeamInterceptor",
     "Tool",
     "ToolContext",
     "Transform",
@@ -70,9 +73,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _typing.Any:
-    """Import what wires a store only when it is asked for: `import lictor` stays cheap."""
+    """Import what few programs need only when it is asked for: `import lictor` stays cheap."""
     if name in ("Run", "Runtime"):
         from lictor import runtime
 
         return getattr(runtime, name)
+    if name in ("Team", "TeamInterceptor"):
+        from lictor import team
+
+        return getattr(team, name)
     raise AttributeError(f"module 'lictor' has no attribute {name!r}")

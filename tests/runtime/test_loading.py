@@ -5,7 +5,7 @@ import pytest
 from lictor import Agent, Runtime, tool
 from lictor.errors import DefinitionError, DefinitionNotFound
 from lictor.hooks import Governance
-from lictor.runtime import agent_of
+from lictor.runtime import definition_of
 from lictor.testing import ScriptedModel, call, say
 
 SHOP = '''
@@ -50,7 +50,7 @@ def place(tmp_path):
 async def parked(url, source):
     """Start the clerk of a place and leave it when it waits; gives the run and its request."""
     async with Runtime(url, drive="own") as runtime:
-        run = await runtime.start(agent_of(source), "refund 1", source=source)
+        run = await runtime.start(definition_of(source), "refund 1", source=source)
         result = await run.result()
         assert result.status == "suspended"
         return run.id, result.requests[0].id
@@ -60,7 +60,7 @@ async def test_a_run_is_loaded_from_where_it_was_started(url, place):
     """Two agents of one name and two places: each run goes on with its own."""
     first, second = place("north", "From the north."), place("south", "From the south.")
     runs = [await parked(url, source) for source in (first, second)]
-    async with Runtime(url, load=agent_of) as runtime:
+    async with Runtime(url, load=definition_of) as runtime:
         answers = []
         for run_id, request in runs:
             await runtime.docket.decide(request, "approve", by="human:ana")
@@ -73,7 +73,7 @@ async def test_what_cannot_be_loaded_waits(url, place, tmp_path):
     source = place("east", "Back.")
     run_id, request = await parked(url, source)
     hidden = (tmp_path / "east.py").rename(tmp_path / "hidden")
-    async with Runtime(url, load=agent_of) as runtime:
+    async with Runtime(url, load=definition_of) as runtime:
         await runtime.docket.decide(request, "approve", by="human:ana")
         with pytest.raises(DefinitionNotFound, match="there is no file"):
             await runtime.resume(run_id)
@@ -171,6 +171,6 @@ async def test_a_run_says_what_another_process_may_not_find(url, place, tmp_path
         first = await anext(run.events())
         assert list(first.payload["resumable_here_only"]) == [lost]
         source = place("named", "Paid.")
-        assert (await runtime.start(agent_of(source), "go")).resumable_here_only == ()
+        assert (await runtime.start(definition_of(source), "go")).resumable_here_only == ()
     async with Runtime() as runtime:
         assert (await runtime.start(agent, "go")).resumable_here_only == ()

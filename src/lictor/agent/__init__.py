@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from lictor.agent.assembly import assemble
+from lictor.agent.assembly import assemble, used_below
 from lictor.agent.breaker import LoopBreaker, TraceRecord, TraceView
+from lictor.agent.calls import due_calls
+from lictor.agent.children import outcome_value
 from lictor.agent.definition import Agent
 from lictor.agent.folded import snapshot
+from lictor.agent.handlers import STEPS
 from lictor.agent.held import HELD
-from lictor.agent.history import History, Window, problems_of
+from lictor.agent.history import History, Window, blocks, problems_of
 from lictor.agent.incremental import Incremental
 from lictor.agent.loops import DENIED, LoopEvidence, LoopPolicy, LoopRecord, detect_loop
 from lictor.agent.machine import AgentMachine, AgentState
@@ -16,9 +19,9 @@ from lictor.agent.plan import plan_for, resolve_order
 from lictor.agent.repeats import DenyRepeats
 from lictor.agent.results import cut, error_result, render, safe_value
 from lictor.agent.running import begin, result_of, run_agent, split_limits, stream_agent
-from lictor.agent.session import NO_GOVERNANCE, Options, Session
+from lictor.agent.session import NO_GOVERNANCE, Mediator, Options, Session
 from lictor.agent.sources import SourceTool
-from lictor.agent.stint import stint
+from lictor.agent.stint import SOURCED_STEPS, stint
 from lictor.agent.tools import Tool, ToolContext, ToolSource, fingerprint, foreign_tool, tool, tool_spec
 from lictor.agent.trace import AgentTrace, trace_of
 
@@ -26,6 +29,8 @@ __all__ = [
     "DENIED",
     "HELD",
     "NO_GOVERNANCE",
+    "SOURCED_STEPS",
+    "STEPS",
     "Agent",
     "AgentMachine",
     "AgentState",
@@ -37,6 +42,7 @@ __all__ = [
     "LoopEvidence",
     "LoopPolicy",
     "LoopRecord",
+    "Mediator",
     "Options",
     "Session",
     "SourceTool",
@@ -48,12 +54,15 @@ __all__ = [
     "Window",
     "assemble",
     "begin",
+    "blocks",
     "cut",
     "detect_loop",
+    "due_calls",
     "error_result",
     "fingerprint",
     "foreign_tool",
     "here_only",
+    "outcome_value",
     "plan_for",
     "problems_of",
     "render",
@@ -68,4 +77,5 @@ __all__ = [
     "tool",
     "tool_spec",
     "trace_of",
+    "used_below",
 ]

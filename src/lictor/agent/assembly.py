@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lictor.agent.approvals import Approver
@@ -18,13 +18,13 @@ from lictor.agent.session import Options, Session
 from lictor.agent.stint import SOURCED_STEPS, Sources
 from lictor.journal import Entry, Store
 from lictor.models import ChatModel
-from lictor.runs import Ledger, LiveRun, Step, User
+from lictor.runs import Ledger, LiveRun, Performer, Step, Usage, User
 from lictor.values import Clock
 
 if TYPE_CHECKING:
     from lictor.agent.definition import Agent
 
-__all__ = ["assemble"]
+__all__ = ["assemble", "used_below"]
 
 
 def assemble(  # noqa: PLR0913 - the parts of a run
@@ -37,12 +37,17 @@ def assemble(  # noqa: PLR0913 - the parts of a run
     clock: Clock,
     ledger: Ledger,
     fresh: bool = False,
+    machine: AgentMachine | None = None,
+    steps: Mapping[str, Performer] | None = None,
 ) -> Session:
-    """Everything one run needs while it is driven; a log that is there already is refolded (never if `fresh`)."""
+    """Everything one run needs while it is driven; a log that is there already is refolded (never if `fresh`).
+
+    `machine` and `steps` stand in for the agent's, where there is another machine around its own.
+    """
     plan = plan_for(agent, options.scopes, options.interceptors, options.governance)
     if agent.sources:
         plan = plan.own()
-    machine = AgentMachine(history=options.messages, numbered=options.numbered, positions=options.positions)
+    machine = machine or AgentMachine(history=options.messages, numbered=options.numbered, positions=options.positions)
     live: LiveRun[Any] = LiveRun(run_id=run_id, path=path, store=store, clock=clock, ledger=ledger, machine=machine)
     gate = plan.gate if options.governance.record_sink is None else gate_for(plan.order, options.governance)
     builder = plan.builder.for_session(run_id, clock)
@@ -55,7 +60,7 @@ def assemble(  # noqa: PLR0913 - the parts of a run
         max_steps=agent.max_steps if options.max_steps is None else options.max_steps,
         approver=None if options.docket is None else _approver(agent, options, live, plan),
         builder=builder,
-        steps=SOURCED_STEPS if agent.sources else STEPS,
+        steps=steps or (SOURCED_STEPS if agent.sources else STEPS),
         sources=Sources(agent.sources) if agent.sources else None,
         models=agent.models if options.models is None else _models(agent, options),
         tools=plan.tools,
@@ -127,8 +132,13 @@ def _with_child(store: Store, beside: Beside, run_id: str) -> Beside:
 
 def _children(entries: Sequence[Entry]) -> list[str]:
     """The runs that these entries started, each once."""
-    started = [entry.payload.get("child") for entry in entries if entry.kind == "tool_started"]
+    started = [entry.payload.get("child") for entry in entries if entry.kind in ("tool_started", "member_started")]
     return list(dict.fromkeys([run_id for run_id in started if run_id is not None]))
+
+
+def used_below(store: Store, run_id: str) -> Usage:
+    """What a run and those below it used, by their logs."""
+    return _with_child(store, Beside(labels={}), run_id).usage
 
 
 def _models(agent: Agent, options: Options) -> tuple[ChatModel, ...]:

@@ -131,6 +131,7 @@ class Agent:
     if TYPE_CHECKING:
         name: str
         instructions: str
+        tools: Sequence[Any]
         interceptors: Any
         watchers: Sequence[Any]
         description: str

@@ -108,7 +108,7 @@ def to_json(machine: Any, state: AgentState, beside: Beside) -> bytes | None:
     """A snapshot; None when the state is none that can be written down."""
     start = machine.begin()
     before = len(start.messages)
-    if state.messages[:before] != start.messages:
+    if state.messages[:before] != start.messages or state.extra is not None:  # a team's is short: it is folded anew
         return None
     found: dict[str, Any] = {name: getattr(state, name) for name in PLAIN}
     found["messages"] = state.messages[before:]

@@ -60,7 +60,8 @@ class AgentState(NamedTuple):
     taken from each model, failed ones included (by runs below as `AGENT>MODEL`); `feedback` what only
     the next request shows; `recent` the last finished calls, by step; `released` step and text of an
     answer that is shown while it comes and not taken yet; `pending` the final text before its verdict
-    (`None` inside when only the process that asked holds it), `source` the model it is from.
+    (`None` inside when only the process that asked holds it), `source` the model it is from; `extra` is
+    what a machine around this one keeps (a team).
     """
 
     phase: str = "new"
@@ -85,6 +86,7 @@ class AgentState(NamedTuple):
     cause: Cause | None = None
     answered: bool = False
     finished: bool = False
+    extra: Any = None
 
     def but(self, **changes: Any) -> AgentState:
         """This state with other values; `_replace` in a third of the time."""
@@ -150,6 +152,21 @@ class AgentMachine:
             due = INPUT if state.phase == "input" else STARTUP
         wait = state.waits.get(due[0].key) if state.waits else None
         return state, due if wait is None or wait.verb is not None else NOTHING
+
+    def fold(self, state: AgentState, event: Entry) -> AgentState:
+        """Fold one entry; for a machine around this one, which says what is due."""
+        state = FOLD[event.kind](state, event.payload)
+        return _cause(state, event.payload["ends"]) if "ends" in event.payload else state
+
+    def step_of(self, state: AgentState) -> tuple[Command, ...]:
+        """The next step of a run that has no open calls and does not end; `advance` has it spelt out."""
+        if state.phase == "loop":
+            kind = "model" if state.pending is None else "output"
+            due: tuple[Command, ...] = (Command(f"{kind}:{state.step}", kind),)
+        else:
+            due = INPUT if state.phase == "input" else STARTUP
+        wait = state.waits.get(due[0].key)
+        return due if wait is None or wait.verb is not None else NOTHING
 
     def finished(self, state: AgentState) -> bool:
         """Whether the outcome is recorded."""
@@ -228,6 +245,8 @@ def _model_finished(state: AgentState, payload: Mapping[str, Any]) -> AgentState
     changes["calls"] = tuple([_tuple(CallState, (*[call[name] for name in GIVEN], *UNJUDGED)) for call in calls])
     if state.invalid or state.misses or "problems" in payload:
         changes.update(tally(state, calls))
+    if state.cause is not None:  # the run was stopped while the model thought: none of this starts
+        return _with_calls(state.but(**changes), close_all(changes["calls"], state.cause))
     return state.but(**changes)
 
 

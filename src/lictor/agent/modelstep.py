@@ -53,18 +53,20 @@ async def model_step(session: Session, command: Command) -> bool:
         return done
     if live.state.step >= session.max_steps:
         return session.end(Cause("exhausted", "max_steps"))
-    messages = _messages(session)
+    messages, specs, settings = _messages(session), session.plan.specs, session.plan.settings
+    if session.mediator is not None:
+        messages, specs, settings = await session.mediator.prepare(session, messages)
     resolver = session.resolver("step", command.key) if session.approver is not None else None
     emission = await session.points.emit(
         session.builder.pre_model_call,
         session.plan.model,
         messages,
-        tools=session.plan.specs or None,
+        tools=specs or None,
         resolver=resolver,
     )
     if not emission.proceeds:
         return blocked(session, command, emission, resolver)
-    answer = await ask(live, session.models, emission.target, session.plan.specs, session.plan.settings)
+    answer = await ask(live, session.models, emission.target, specs, settings)
     if type(answer) is Answer:
         return await _judge_response(session, command, answer)
     if type(answer) is Refusal:
@@ -122,7 +124,10 @@ async def _judge_response(session: Session, command: Command, answer: Answer) ->
 
 
 def _discard(session: Session, base: dict[str, Any], emission: Emission) -> bool:
-    """A response that was denied: counted, not kept, and the end of the run (§6.1)."""
+    """A response that was denied: counted, not kept, and the end of the run (§6.1), or asked for again by a team."""
+    again = None if session.mediator is None else session.mediator.again(session, emission)
+    if again is not None:
+        return _reask(session, base, "decision_denied", again)
     denied = {**base, "outcome": "reask", "feedback": (), "denied": True}
     return session.record_end("model_finished", denied, _cause_of(session, emission))
 
@@ -150,6 +155,8 @@ def _take(
     if fault is None and not calls and session.output is not None:
         problem = session.output.problem(content)
         fault = None if problem is None else "no_answer"
+    if session.mediator is not None:
+        fault, problem = session.mediator.fault(fault, problem, calls)
     if fault is not None:
         return _reask(session, base, fault, problem or "")
     if calls:

@@ -79,7 +79,10 @@ def _declared(bound: Bound) -> dict[str, Any]:
 
 @dataclass(slots=True, kw_only=True)  # budget: it fills in its digests when they are asked for
 class Plan:
-    """Order of interceptors, tools as a model and a policy see them, settings; made once."""
+    """Order of interceptors, tools as a model and a policy see them, settings; made once.
+
+    `below` is what is declared of the members, where the agent is the supervisor of a team.
+    """
 
     agent: Agent
     scopes: Scopes
@@ -96,6 +99,7 @@ class Plan:
     recalls: int
     gate: Gate
     builder: ContextBuilder
+    below: Sequence[Mapping[str, Any]] | None = None
     _policy: str | None = field(default=None)
     _digests: dict[str, str] | None = field(default=None)
 
@@ -105,6 +109,7 @@ class Plan:
         sources = [attached.declared() for attached in self.agent.sources]
         return {
             **({"sources": sources} if sources else {}),
+            **({"members": list(self.below)} if self.below else {}),
             "interceptors": [_declared(bound) for bound in self.order],
             "mode": self.governance.mode,
             "composition": composition.to_wire() if isinstance(composition, Composition) else composition,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lictor.agent.assembly import assemble
 from lictor.agent.children import final_text
@@ -21,11 +21,19 @@ if TYPE_CHECKING:
 
 __all__ = ["begin", "result_of", "run_agent", "split_limits", "stream_agent"]
 
-BUDGET_FIELDS = frozenset(item.name for item in fields(Budget) if item.init)
+
+class Budgeted(Protocol):
+    """What has a budget of its own: an agent, a team."""
+
+    @property
+    def budget(self) -> Budget | None: ...
+
+
+BUDGET_FIELDS = frozenset(item.name for item in fields(Budget) if item.init and item.name != "per_member")
 CLOCK = Clock()
 
 
-def split_limits(agent: Agent, limits: Mapping[str, Any]) -> tuple[int | None, Budget | None]:
+def split_limits(agent: Budgeted, limits: Mapping[str, Any]) -> tuple[int | None, Budget | None]:
     """`**limits` of a run: `max_steps`, and fields of Budget that take the place of the agent's.
 
     Raises DefinitionError for a name that is no limit, or a limit that is no number.
@@ -42,7 +50,7 @@ def split_limits(agent: Agent, limits: Mapping[str, Any]) -> tuple[int | None, B
         return limits.get("max_steps"), agent.budget
     base = agent.budget or Budget()
     merged = {name: own.get(name, getattr(base, name)) for name in BUDGET_FIELDS}
-    return limits.get("max_steps"), Budget(**merged)
+    return limits.get("max_steps"), Budget(**merged, per_member=base.per_member)
 
 
 def begin(  # noqa: PLR0913 - the options of a run are its interface
@@ -162,7 +170,9 @@ def result_of(session: Session, requests: tuple[Any, ...] = (), refusals: tuple[
         lost_records=session.points.gate.lost_records,
         resumable=resumable,
         run_id=live.run_id,
-        trace=Trace(live.run_id, entries, session.options.messages),
+        trace=Trace(live.run_id, entries, session.options.messages)
+        if session.mediator is None
+        else session.mediator.trace(session),
     )
 
 

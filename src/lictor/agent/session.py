@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lictor.agent.incremental import Stream
     from lictor.agent.stint import Sources
 
-__all__ = ["Options", "Session"]
+__all__ = ["NO_GOVERNANCE", "Mediator", "Options", "Session"]
 
 
 NO_GOVERNANCE = Governance()
@@ -66,6 +66,35 @@ class Options:
     watchers: tuple[Any, ...] = ()
 
 
+class Mediator(Protocol):
+    """What stands between an agent's run and its model, where the agent is the supervisor of a team."""
+
+    @property
+    def asks(self) -> str:
+        """The kind of request that an external tool opens."""
+        ...
+
+    async def prepare(self, session: Session, messages: Sequence[Any]) -> tuple[Sequence[Any], Any, Mapping[str, Any]]:
+        """Messages, tools and settings of the next request."""
+        ...
+
+    def again(self, session: Session, emission: Emission) -> str | None:
+        """What to tell the model after a denied response, if it is asked again instead of ending the run."""
+        ...
+
+    def trace(self, session: Session) -> Any:
+        """What the run did so far."""
+        ...
+
+    def kept(self, session: Session) -> tuple[Mapping[str, Any], ...]:
+        """What a conversation keeps of the run, with what it brought."""
+        ...
+
+    def fault(self, fault: str | None, problem: str | None, calls: Sequence[Any]) -> tuple[str | None, str | None]:
+        """Why a response cannot be used (a word of the closed list), and what to tell the model; else None."""
+        ...
+
+
 @dataclass(slots=True, kw_only=True)  # budget: the volatile side of a run, a shell
 class Session:
     """The live parts of one agent run. Volatile: whatever must survive is in the log or the docket."""
@@ -88,6 +117,7 @@ class Session:
     history: History | None = None
     sources: Sources | None = None
     stream: Stream | None = None
+    mediator: Mediator | None = None
     answer: Any = None
     blocked_by: Emission | None = None
     labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -116,6 +146,12 @@ class Session:
         """Keep the emission that ended the run for its caller, without what it denied."""
         self.blocked_by = emission._replace(target=None, context=None)
         self.answer = None
+
+    @property
+    def stored(self) -> tuple[Mapping[str, Any], ...]:
+        """The history that a conversation keeps after this run."""
+        messages: tuple[Mapping[str, Any], ...] = self.live.state.messages
+        return messages if self.mediator is None else self.mediator.kept(self)
 
     async def collect(self) -> bool:
         """Record the decisions made on requests this run waits for."""

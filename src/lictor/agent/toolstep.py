@@ -48,10 +48,11 @@ async def judge_step(session: Session, command: Command) -> bool:
         # `changed`, spelt out here and below: this is every tool call's way.
         final: Mapping[str, Any] | None = args
         if emission.denies or emission.verdict.decision == "transform":
-            final = _final(session, call, args, emission)
+            final = await _final(session, call, args, emission)
         if final is None:
             return DONE
-        if not live.state.calls[1:] and not call.gated and (resolver is None or resolver.used is None):
+        alone = not live.state.calls[1:] and not call.gated and session.mediator is None
+        if alone and (resolver is None or resolver.used is None):
             # Nothing else of the response has to be decided first: the call starts at once.
             if not _start(session, call, session.tools[call.name], final):
                 return DONE
@@ -93,8 +94,10 @@ def _edited(
     return edited
 
 
-def _final(session: Session, call: CallState, args: Mapping[str, Any], emission: Emission) -> Mapping[str, Any] | None:
-    """The arguments the verdict leaves; None (and an error result) when a transform made them unfit."""
+async def _final(
+    session: Session, call: CallState, args: Mapping[str, Any], emission: Emission
+) -> Mapping[str, Any] | None:
+    """The arguments the verdict leaves; None (and an error result, closed at its point) when they became unfit."""
     if not changed(emission):
         return args
     final: Mapping[str, Any] = thaw(emission.target)
@@ -103,7 +106,9 @@ def _final(session: Session, call: CallState, args: Mapping[str, Any], emission:
     try:
         session.tools[call.name].parse(final)
     except ToolArgumentsInvalid as exc:
-        _judged_no(session, call, error_result("invalid_arguments", call.name, "; ".join(exc.problems)))
+        problem = error_result("invalid_arguments", call.name, "; ".join(exc.problems))
+        await session.points.emit(session.builder.post_tool_call, call.id, call.name, call.args, problem, True)
+        _judged_no(session, call, problem)
         return None
     return final
 
@@ -402,10 +407,11 @@ async def _ask_outside(session: Session, call: CallState, tool: Any) -> bool:
             "not_run", "no_approver", f"{tool.name} gets its value from outside; run it in a Runtime"
         )
         return await _finish(session, call, problem, True, 0.0, "no_approver")
-    binding = approver.binding("external_call", {"tool": call.name, "arguments": call.args}, call.id)
+    kind = "external_call" if session.mediator is None else session.mediator.asks
+    binding = approver.binding(kind, {"tool": call.name, "arguments": call.args}, call.id)
     shown = Shown(tool=call.name, arguments=call.args)
     request = approver.open(
-        "external_call",
+        kind,
         f"call:{call.id}:value",
         shown,
         binding,
@@ -413,7 +419,7 @@ async def _ask_outside(session: Session, call: CallState, tool: Any) -> bool:
         deadline=tool.deadline,
         responders=tuple(tool.responders),
     )
-    payload = {"step": request.step, "call": call.id, "request": request.id, "kind": "external_call"}
+    payload = {"step": request.step, "call": call.id, "request": request.id, "kind": kind}
     session.live.record("request_opened", payload)
     return DONE
 

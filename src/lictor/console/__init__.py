@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lictor.runtime import agent_of, load_target
+from lictor.runtime import definition_of, load_target
 
-__all__ = ["agent_of", "load_target"]
+__all__ = ["definition_of", "load_target"]

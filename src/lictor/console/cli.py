@@ -81,10 +81,10 @@ def hooks(
     a run is bound to. What a Runtime or a single run adds around them cannot be seen from here.
     """
     from lictor.console.order import order_of
-    from lictor.runtime import agent_of
+    from lictor.runtime import definition_of
 
     try:
-        order = order_of(agent_of(target))
+        order = order_of(definition_of(target))
     except LictorError as error:
         stop(USAGE, str(error))
     if as_json:

@@ -189,9 +189,9 @@ def _go(store: str | None, ask: Callable[[Runtime], Awaitable[T]], no_run: bool)
     url = existing(store)
 
     async def work() -> T:
-        from lictor.runtime import Runtime, agent_of
+        from lictor.runtime import Runtime, definition_of
 
-        async with Runtime(url, drive=False if no_run else "own", load=agent_of, grace=GRACE) as runtime:
+        async with Runtime(url, drive=False if no_run else "own", load=definition_of, grace=GRACE) as runtime:
             return await ask(runtime)
 
     return go(work())

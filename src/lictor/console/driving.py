@@ -15,6 +15,7 @@ from lictor.errors import DefinitionNotFound, NotResumable, PolicyChanged
 if TYPE_CHECKING:
     from lictor.agent import Agent
     from lictor.runtime import Run, Runtime
+    from lictor.team import Team
 
 __all__ = ["GRACE", "drive", "go_on", "request_lines", "show_result", "watched"]
 
@@ -22,7 +23,7 @@ GRACE = 2.0  # seconds that leaving waits for a step under way
 
 
 def drive(
-    definitions: Mapping[str, Agent],
+    definitions: Mapping[str, Agent | Team],
     begin: Callable[[Runtime], Awaitable[Run]],
     store: str | None,
     wait: str,

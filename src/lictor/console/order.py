@@ -1,4 +1,4 @@
-"""`lictor hooks`: the resolved order of the interceptors of an agent."""
+"""`lictor hooks`: the resolved order of the interceptors of an agent or a team."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lictor.agent import NO_GOVERNANCE, Agent, plan_for
 from lictor.hooks import POINTS
+from lictor.team import Team
 from lictor.values import digest
 
 if TYPE_CHECKING:
@@ -15,13 +16,16 @@ if TYPE_CHECKING:
 __all__ = ["order_of", "show"]
 
 
-def order_of(agent: Agent) -> dict[str, Any]:
+def order_of(agent: Agent | Team) -> dict[str, Any]:
     """The fold that a run of `agent` has by itself, as JSON.
 
     A Runtime, a team or a run may put more around it; that cannot be seen from here.
     """
     rules = agent.governance or NO_GOVERNANCE
-    plan = plan_for(agent, (), (), rules)
+    if isinstance(agent, Team):
+        plan = plan_for(agent.supervision.agent, ((f"team:{agent.name}", agent.interceptors),), (), rules)
+    else:
+        plan = plan_for(agent, (), (), rules)
     declared = plan.declared()
     interceptors = [{**each, "fingerprint": digest(each)} for each in declared["interceptors"]]
     return {

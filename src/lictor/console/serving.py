@@ -101,11 +101,11 @@ def _bind(host: str, port: int) -> socket.socket:
 async def _serve(url: str, listening: socket.socket, actor: Actor, *, viewer: bool, as_json: bool) -> None:
 
     from lictor.console.web import Keys, application
-    from lictor.runtime import Runtime, agent_of
+    from lictor.runtime import Runtime, definition_of
 
     keys = Keys(actor, viewer=viewer)
     host, port = listening.getsockname()[:2]
-    async with Runtime(url, load=agent_of, grace=GRACE) as runtime:
+    async with Runtime(url, load=definition_of, grace=GRACE) as runtime:
         stopping: list[uvicorn.Server] = []
         pages = application(
             runtime, keys, hosts=_names(host, port), leaving=lambda: any(each.should_exit for each in stopping)

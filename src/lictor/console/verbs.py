@@ -28,6 +28,7 @@ from lictor.errors import DefinitionError, LictorError
 if TYPE_CHECKING:
     from lictor.agent import Agent
     from lictor.runtime import Run, Runtime
+    from lictor.team import Team
 
 __all__: list[str] = []
 
@@ -113,16 +114,16 @@ def _place_of(target: str) -> str:
     return f"{Path(place).resolve()}:{name}" if place.endswith(".py") else target
 
 
-def _loaded(target: str) -> Agent:
-    from lictor.runtime import agent_of
+def _loaded(target: str) -> Agent | Team:
+    from lictor.runtime import definition_of
 
     try:
-        return agent_of(target)
+        return definition_of(target)
     except LictorError as error:
         fail(USAGE, line_of(error))
 
 
-def _definition(run_id: str, name: str, target: str | None, *, given: bool) -> Agent:
+def _definition(run_id: str, name: str, target: str | None, *, given: bool) -> Agent | Team:
     """The agent of a stored run, from where it was started or where the caller says."""
     if target is None:
         fail(USAGE, f"run {run_id} does not say where {name!r} is loaded from; add --definitions FILE.py:NAME")

@@ -1,6 +1,7 @@
 """AGENT-HOOKS-0.1: contexts, verdicts, composition, approval, identity and records."""
 
 from lictor.hooks.approval import ApprovalOutcome, ApprovalRequest, ApprovalResolution
+from lictor.hooks.asking import Raised, awaited, pending, verdict_of
 from lictor.hooks.builder import ContextBuilder
 from lictor.hooks.builtins import AllowTools, DenyTools, Mask, MaxCalls
 from lictor.hooks.compose import Composition
@@ -41,16 +42,20 @@ __all__ = [
     "Interceptor",
     "Mask",
     "MaxCalls",
+    "Raised",
     "Transform",
     "Verdict",
     "Warning",
     "arrange",
+    "awaited",
     "canonical_json",
     "context_identity",
     "interceptor",
     "keyed_identity",
     "map_texts",
     "parse_path",
+    "pending",
     "record_projection",
     "texts",
+    "verdict_of",
 ]

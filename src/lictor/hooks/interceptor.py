@@ -170,11 +170,11 @@ def _check_points(points: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def _points(target: Any, declared: _Declaration | None) -> frozenset[str]:
-    """A declared class may leave its points to its objects: they have an attribute `points`."""
+    """A declared class may leave its points to its objects: they have an attribute `points`; none of them is `()`."""
     if declared is None:
         return frozenset(POINTS)
     own = getattr(target, "points", None)
-    return frozenset(declared.points if own is None else _check_points(own))
+    return frozenset(declared.points if own is None else own and _check_points(own))
 
 
 def _check_call(judge: Callable[..., Any], what: str, *, method: bool) -> None:

@@ -10,7 +10,7 @@ from lictor.runtime.listing import ChildRun
 from lictor.runtime.retention import Pruned, prune
 from lictor.runtime.row import RUNS, SIGNALS, RunRow, Signal
 from lictor.runtime.runtime import Runtime
-from lictor.runtime.targets import agent_of, load_target
+from lictor.runtime.targets import definition_of, load_target
 
 __all__ = [
     "RUNS",
@@ -24,7 +24,7 @@ __all__ = [
     "RunRow",
     "Runtime",
     "Signal",
-    "agent_of",
+    "definition_of",
     "load_target",
     "prune",
 ]

@@ -78,7 +78,7 @@ class Conversations:
         """Let the next attempt of a failed run write. Raises ConversationBusy, NotResumable when others went on."""
         if name is None:
             return
-        if self.get(name).messages != session.live.state.messages:
+        if self.get(name).messages != session.stored:
             raise NotResumable(f"conversation {name!r} went on after run {run_id} failed; start a new run in it")
         self.take(name, run_id)
 
@@ -90,7 +90,7 @@ class Conversations:
             return
         self._rows[known.id] = replace(
             known,
-            messages=state.messages,
+            messages=session.stored,
             owner=None,
             version=known.version + 1,
             numbered=state.numbered,

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from lictor.agent import NO_GOVERNANCE, Agent, Options, Session, assemble, split_limits
+from lictor.agent import NO_GOVERNANCE, Agent, Options, Session, assemble, here_only, split_limits
 from lictor.docket import Docket
 from lictor.errors import DefinitionConflict, DefinitionError, DefinitionNotFound, LictorError
 from lictor.hooks import Governance
 from lictor.journal import Store
 from lictor.models import ChatModel
-from lictor.runs import Ledger, Step, check_watchers
+from lictor.runs import Budget, Ledger, Step, check_watchers
 from lictor.runtime.row import RunRow
+from lictor.team import Team, assemble_team, split_team_limits
 from lictor.values import Clock, freeze
 
-__all__ = ["Definitions", "Load"]
+__all__ = ["Definition", "Definitions", "Load", "check_limits", "lost_of"]
 
-Load: TypeAlias = Callable[[str], Agent]
+Definition: TypeAlias = Agent | Team
+Load: TypeAlias = Callable[[str], Definition]
 
 
 class Definitions:
-    """Agents by name, and what the Runtime adds to each run of them.
+    """Agents and teams by name, and what the Runtime adds to each run of them.
 
     `given` holds what a caller gave for one run and is never stored: interceptors, watchers, deps.
     `load` makes an agent of the place a run was started from; each place is tried once, `retry`
@@ -50,8 +52,8 @@ class Definitions:
         watchers: Sequence[Any],
         load: Load | None = None,
     ) -> None:
-        self._agents: dict[str, Agent] = {}
-        self._sources: dict[str, Agent] = {}
+        self._agents: dict[str, Definition] = {}
+        self._sources: dict[str, Definition] = {}
         self._unloadable: dict[str, str] = {}
         self._load = load
         self._governance = governance
@@ -61,7 +63,7 @@ class Definitions:
         self._watchers = check_watchers(watchers)
         self.given: dict[str, dict[str, Any]] = {}
 
-    def find(self, row: RunRow) -> Agent:
+    def find(self, row: RunRow) -> Definition:
         """The agent of a run: the one of that name, else the one at the place it was started from.
 
         Raises DefinitionNotFound.
@@ -79,7 +81,7 @@ class Definitions:
             )
         return agent
 
-    def _loaded(self, load: Load, source: str) -> Agent:
+    def _loaded(self, load: Load, source: str) -> Definition:
         if source not in self._unloadable:
             try:
                 agent = load(source)
@@ -103,19 +105,19 @@ class Definitions:
         """Try again to load what could not be loaded."""
         self._unloadable.pop(row.source or "", None)
 
-    def register(self, definition: Any, name: str) -> Agent:
+    def register(self, definition: Any, name: str) -> Definition:
         """Know an agent; the same one again is a no-op. Raises DefinitionConflict, DefinitionError."""
-        if not isinstance(definition, Agent):
-            raise DefinitionError(f"{definition!r} is no Agent")
+        if not isinstance(definition, Agent | Team):
+            raise DefinitionError(f"{definition!r} is no Agent or Team")
         known = self._agents.setdefault(name, definition)
         if known is not definition:
-            raise DefinitionConflict(f"another agent is registered as {name!r}; names of definitions are unique")
+            raise DefinitionConflict(f"another definition is registered as {name!r}; names of definitions are unique")
         self._fit(definition)
         return known
 
-    def _fit(self, agent: Agent) -> None:
+    def _fit(self, agent: Definition) -> None:
         if self._governance is not None and agent.governance is not None:
-            raise DefinitionError(f"both the Runtime and Agent {agent.name!r} set governance; only the outermost may")
+            raise DefinitionError(f"both the Runtime and {agent.name!r} set governance; only the outermost may")
 
     def give(self, run_id: str, interceptors: Any = (), deps: Any = None, watchers: Any = ()) -> None:
         """Keep what was given for one run, until it is over or this process ends."""
@@ -130,7 +132,7 @@ class Definitions:
         """A session of a stored run, refolded from its log unless it is `fresh`. Raises DefinitionNotFound."""
         agent = self.find(row)
         given = self.given.get(row.run_id) or {"interceptors": (), "watchers": (), "deps": self._deps}
-        max_steps, budget = split_limits(agent, row.limits)
+        max_steps, bounds, budget = check_limits(agent, row.limits)
         options = Options(
             task=row.task,
             scopes=self._scopes,
@@ -154,6 +156,33 @@ class Definitions:
         )
         path = (Step(agent.name, row.run_id),)
         ledger = Ledger(clock, budget)
-        return assemble(
-            agent, options, run_id=row.run_id, path=path, store=store, clock=clock, ledger=ledger, fresh=fresh
-        )
+        how: dict[str, Any] = {"run_id": row.run_id, "path": path, "store": store, "clock": clock, "ledger": ledger}
+        if isinstance(agent, Team):
+            return assemble_team(agent, options, **how, fresh=fresh, limits=bounds)
+        return assemble(agent, options, **how, fresh=fresh)
+
+
+def check_limits(
+    definition: Definition, limits: Mapping[str, Any]
+) -> tuple[int | None, Mapping[str, int], Budget | None]:
+    """`max_steps`, the limits of a team, and the budget, as a run is started with them. Raises DefinitionError."""
+    if isinstance(definition, Team):
+        bounds, budget = split_team_limits(definition, limits)
+        return None, bounds, budget
+    max_steps, budget = split_limits(definition, limits)
+    return max_steps, {}, budget
+
+
+def lost_of(definition: Definition, session: Session) -> tuple[str, ...]:
+    """What of a run another process could not find by an import path."""
+    found = {*here_only(session.agent, session.plan.order)}
+    for agent in _agents_of(definition):
+        found |= {*here_only(agent, ())}
+    return tuple(sorted(found))
+
+
+def _agents_of(definition: Any) -> Iterator[Agent]:
+    if isinstance(definition, Agent):
+        yield definition
+    for member in getattr(definition, "members", ()):
+        yield from _agents_of(member)

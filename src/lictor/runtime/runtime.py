@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from lictor import faults
-from lictor.agent import Agent, AgentTrace, Session, here_only, result_of, split_limits, trace_of
+from lictor.agent import AgentTrace, Session, result_of, trace_of
 from lictor.docket import Docket, Request
 from lictor.errors import DefinitionError, NotResumable, PolicyChanged
 from lictor.hooks import Governance
@@ -18,12 +18,13 @@ from lictor.runs import TERMINAL, Cause, RunResult, User
 from lictor.runtime.auditing import CallAudit, audit_calls
 from lictor.runtime.commands import Commands
 from lictor.runtime.conversations import Conversation, Conversations
-from lictor.runtime.definitions import Definitions, Load
+from lictor.runtime.definitions import Definition, Definitions, Load, check_limits, lost_of
 from lictor.runtime.handle import Run
 from lictor.runtime.listing import ChildRun, children_of, root_of, rows_of
 from lictor.runtime.row import RUNS, RunRow, checked
 from lictor.runtime.stints import Stints
-from lictor.runtime.targets import agent_of
+from lictor.runtime.targets import definition_of
+from lictor.team import TeamTrace, begun, team_trace_of
 from lictor.values import Clock, new_id
 
 __all__ = ["Runtime"]
@@ -40,7 +41,7 @@ class Runtime:
         governance: how verdicts compose, for every run; then agents may not set their own.
         interceptors: policies above every agent.
         watchers: see every run; told what happens, without power over it.
-        definitions: name -> Agent, or where it is (`shop.clerk:clerk`, `shop/clerk.py:clerk`), for runs that
+        definitions: name -> Agent or Team, or where it is (`shop.clerk:clerk`, `shop/clerk.py:clerk`), for runs that
             another Runtime started.
         deps: the default of `start(deps=)`.
         models: name of an agent -> ChatModel, instead of the one it defines (tests, staging). Looked
@@ -50,7 +51,7 @@ class Runtime:
             once, decisions and outcomes also survive a loss of power; each then waits for the disk.
         drive: True drives every run of the store that has something to do and no driver, `"own"` only those
             that were started or resumed here, False only reads and writes commands.
-        load: makes an agent of the place that a run was started from (`agent_of`), for runs whose agent is
+        load: makes an agent of the place that a run was started from (`definition_of`), for runs whose agent is
             not in `definitions`. It runs code that the store names: leave it out where others write to it.
         grace: seconds that leaving waits for stints before it cancels them.
         migrate: bring an older store up to date; with False it is refused (OlderSchema), so that a deploy
@@ -69,7 +70,7 @@ class Runtime:
         governance: Governance | None = None,
         interceptors: Any = (),
         watchers: Sequence[Any] = (),
-        definitions: Mapping[str, Agent | str] = EMPTY,
+        definitions: Mapping[str, Definition | str] = EMPTY,
         deps: Any = None,
         models: Mapping[str, ChatModel] = EMPTY,
         clock: Clock | None = None,
@@ -96,7 +97,7 @@ class Runtime:
         self._stints = Stints(self.store, self.clock, self.docket, self._definitions)
         self._drives = drive
         for name, definition in definitions.items():
-            self._definitions.register(agent_of(definition) if isinstance(definition, str) else definition, name)
+            self._definitions.register(definition_of(definition) if isinstance(definition, str) else definition, name)
 
     async def __aenter__(self) -> Runtime:
         await self._stints.open(self._drives)
@@ -115,7 +116,7 @@ class Runtime:
 
     async def start(  # noqa: PLR0913 - the options of a run are its interface
         self,
-        target: Agent,
+        target: Definition,
         task: Any,
         *,
         key: str | None = None,
@@ -134,7 +135,7 @@ class Runtime:
         """Start a run and return its handle; it is driven in the background.
 
         Arguments:
-            target: the agent.
+            target: the agent or team.
             task: text or typed content parts.
             key: the same key gives the same run, however often it is started.
             user, context: stored with the run (JSON); deps: any object, never stored.
@@ -144,13 +145,13 @@ class Runtime:
             approval_deadline: seconds after which an undecided request of this run is denied.
             on_busy: `reject` (ConversationBusy), `wait`, or `cancel` the run that owns the conversation.
             source: where the agent can be loaded from (`file.py:name`), for whoever resumes the run.
-            **limits: `max_steps`, or fields of Budget.
+            **limits: `max_steps` of an agent, `max_turns` and `max_handoffs` of a team, or fields of Budget.
         """
         agent = self._definitions.register(target, getattr(target, "name", ""))
         known = self._known(key)
         if known is not None:
             return known
-        split_limits(agent, limits)
+        check_limits(agent, limits)
         run_id = new_id()
         row = checked(
             RunRow(
@@ -174,9 +175,9 @@ class Runtime:
             known = self._known(key)
             if known is not None:  # another process started it since we looked
                 return known
-            begun = self._begin(agent, row, interceptors=interceptors, deps=deps, watchers=watchers)
+            session, ours = self._begin(agent, row, interceptors=interceptors, deps=deps, watchers=watchers)
         faults.reach("submit.after")
-        self._stints.start(*begun)
+        self._stints.start(session, ours)
         return Run(self, run_id)
 
     def _known(self, key: str | None) -> Run | None:
@@ -186,20 +187,15 @@ class Runtime:
             return Run(self, row.run_id)
         return None
 
-    def _begin(self, agent: Agent, row: RunRow, **given: Any) -> tuple[Session, bool]:
+    def _begin(self, agent: Definition, row: RunRow, **given: Any) -> tuple[Session, bool]:
         """Write a new run down, within a transaction; its session, and whether it is driven here at once."""
         if row.conversation is not None:
             row = replace(row, **self._conversations.take(row.conversation, row.run_id))
         self._definitions.give(row.run_id, **given)
         session = self._stints.fresh(row)
-        session.live.record("run_started", self._begun(agent, session))
+        lost = lost_of(agent, session) if self.store.durable else ()
+        session.live.record("run_started", begun(session) | ({"resumable_here_only": list(lost)} if lost else {}))
         return session, self._stints.begin(replace(row, policy=session.plan.policy))
-
-    def _begun(self, agent: Agent, session: Session) -> dict[str, Any]:
-        """The first entry of a run."""
-        started: dict[str, Any] = {"agent": agent.name, "path": [list(step) for step in session.live.path]}
-        lost = here_only(agent, session.plan.order) if self.store.durable else ()
-        return {**started, "resumable_here_only": list(lost)} if lost else started
 
     async def run(self, run_id: str) -> Run:
         """A handle on a run; raises NotResumable when there is none with this id."""
@@ -258,10 +254,13 @@ class Runtime:
             raise NotResumable(f"there is no run {run_id!r} in this store")
         return row
 
-    async def trace(self, run_id: str) -> AgentTrace:
-        """The transcript and steps of a run (root or nested), in any status."""
+    async def trace(self, run_id: str) -> AgentTrace | TeamTrace:
+        """The transcript and steps of a run (root or nested), in any status; of a team its records too."""
         row = self._rows.get(run_id)
-        found = trace_of(run_id, self.store.entries(run_id), row.messages if row else ())
+        entries = self.store.entries(run_id)
+        if entries and "team" in entries[0].payload:
+            return team_trace_of(run_id, entries, row.messages if row else ())
+        found = trace_of(run_id, entries, row.messages if row else ())
         return found if row is None or row.erased is None else replace(found, status=row.status)
 
     async def audit(self, run_id: str) -> list[CallAudit]:

@@ -19,6 +19,7 @@ from lictor.runtime.definitions import Definitions
 from lictor.runtime.engine import LocalEngine
 from lictor.runtime.kept import Kept
 from lictor.runtime.row import RUNS, SIGNALS, RunRow, Signal
+from lictor.team import drive_team
 from lictor.values import Clock, new_id
 
 __all__ = ["Stints"]
@@ -165,7 +166,7 @@ class Stints:
         self._live[run_id] = session
         session.live.task = asyncio.current_task()
         try:
-            await stint(session, session.options.watchers)
+            await (drive_team(session) if session.mediator is not None else stint(session, session.options.watchers))
         finally:
             self._snapshot(run_id)  # if the run never gave way since it grew
             self._grew.discard(run_id)

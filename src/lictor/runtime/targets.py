@@ -13,8 +13,9 @@ from typing import Any
 
 from lictor.agent import Agent
 from lictor.errors import DefinitionError
+from lictor.team import Team
 
-__all__ = ["agent_of", "load_target"]
+__all__ = ["definition_of", "load_target"]
 
 
 def load_target(spec: str) -> Any:
@@ -43,12 +44,14 @@ def load_target(spec: str) -> Any:
     return found
 
 
-def agent_of(spec: str) -> Agent:
-    """The Agent that `spec` names. Raises DefinitionError, also for an object that is none."""
+def definition_of(spec: str) -> Agent | Team:
+    """The Agent or Team that `spec` names. Raises DefinitionError, also for an object that is neither."""
     found = load_target(spec)
-    if not isinstance(found, Agent):
+    if not isinstance(found, Agent | Team):
         place, _, name = spec.rpartition(":")
-        raise DefinitionError(f"{name} in {place} is a {type(found).__name__}, not an Agent{_choices_in(place)}")
+        raise DefinitionError(
+            f"{name} in {place} is a {type(found).__name__}, neither an Agent nor a Team{_choices_in(place)}"
+        )
     return found
 
 
@@ -105,8 +108,8 @@ def _broken(place: str, error: BaseException) -> DefinitionError:
 
 
 def _choices(module: ModuleType) -> str:
-    names = [name for name, value in vars(module).items() if isinstance(value, Agent)]
-    return f"; its agents are {', '.join(names)}" if names else f"; {module.__name__} holds no Agent"
+    names = [name for name, value in vars(module).items() if isinstance(value, Agent | Team)]
+    return f"; it has {', '.join(names)}" if names else f"; {module.__name__} holds no Agent or Team"
 
 
 def _choices_in(place: str) -> str:

@@ -1,0 +1,174 @@
+"""Moments: who has something to say, what it comes to, and waiting for a person exactly there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from lictor.agent import Session
+from lictor.errors import StoreError
+from lictor.hooks import ALLOW, ApprovalOutcome, ApprovalRequest, Raised, Verdict, awaited, pending, verdict_of
+from lictor.runs import PARKED, Cause
+from lictor.team.live import TeamLive, keep_extras
+
+__all__ = ["Ruled", "judge", "park"]
+
+
+class Ruled(NamedTuple):
+    """What a moment came to.
+
+    Arguments:
+        proceeds: whether it goes on.
+        verdict: the decisive one.
+        by: the qualified name of whom it is from.
+        request: the open request, when it waits for a person.
+    """
+
+    proceeds: bool = True
+    verdict: Verdict = ALLOW
+    by: str | None = None
+    request: Any = None
+
+    @property
+    def stops(self) -> bool:
+        """Whether the whole run ends."""
+        return self.verdict.control == "stop" and self.verdict.scope != "member"
+
+    def cause(self, status: str) -> Cause:
+        """Why the run ends, if it does."""
+        status = (self.verdict.status or "stopped") if self.verdict.control == "stop" else status
+        return Cause(status, self.verdict.reason, self.by)
+
+
+PROCEEDS = Ruled()
+NOTHING: Mapping[str, Any] = {}
+
+
+async def judge(
+    session: Session,
+    team: TeamLive,
+    moment: str,
+    key: str,
+    *about: Any,
+    shown: Mapping[str, Any] = NOTHING,
+    asks: bool = True,
+) -> Ruled:
+    """Ask everybody who has a word at a moment; a person at most once, and only when nobody denies outright.
+
+    Arguments:
+        moment: the method that is called, `should_agent_continue`.
+        key: the command it belongs to; a decision is found again under it.
+        about: what the method gets after the trace.
+        shown: what a person is shown, and what an approval binds to.
+        asks: whether somebody can be asked at all.
+    """
+    asked = [(hook, method) for hook in team.hooks if (method := hook.method(moment)) is not None]
+    if not asked:
+        return PROCEEDS
+    trace = team.trace(session)
+    rules = session.options.governance
+    answers: list[tuple[str, Verdict, bool]] = []
+    for hook, method in asked:
+        verdict = await _answer(method, (trace, *about), rules.timeout)
+        reason = trace.resumed()
+        if reason is not None and verdict is ALLOW:
+            verdict = Verdict.escalate("suspended", reason)
+        verdict = keep_extras(session, trace) or verdict
+        answers.append((hook.name, verdict, rules.mode == "enforce" or hook.always_enforce))
+    ruled = await _ruling(session, moment, key, answers, shown if asks else None)
+    if ruled is not PROCEEDS or any(verdict is not ALLOW for _, verdict, _ in answers):
+        _record(session, moment, ruled, answers)
+    return ruled
+
+
+async def _answer(method: Any, given: Sequence[Any], timeout: float | None) -> Verdict:
+    """One answer as a verdict; raising and being late are denies of the host (§6.3)."""
+    try:
+        answer = method(*given)
+        if pending(answer):
+            answer = await awaited(answer, timeout)
+    except Exception as exc:  # noqa: BLE001 - whatever a hook raises is its "no"
+        answer = Raised(exc)
+    if answer is None or answer is True:
+        return ALLOW
+    if answer is False:
+        return Verdict.deny("not_continued")
+    return verdict_of(answer)
+
+
+async def _ruling(
+    session: Session,
+    moment: str,
+    key: str,
+    answers: Sequence[tuple[str, Verdict, bool]],
+    shown: Mapping[str, Any] | None,
+) -> Ruled:
+    denies = [(name, verdict) for name, verdict, counts in answers if counts and not verdict.decision.permits]
+    if not denies:
+        return PROCEEDS
+    for wanted in (lambda v: v.control == "stop", lambda v: not v.liftable):
+        for name, verdict in denies:
+            if wanted(verdict):
+                return Ruled(False, verdict, name)
+    if shown is None:
+        return Ruled(False, denies[0][1], denies[0][0])
+    return await _lifted(session, moment, key, denies, shown)
+
+
+async def _lifted(
+    session: Session, moment: str, key: str, denies: Sequence[tuple[str, Verdict]], shown: Mapping[str, Any]
+) -> Ruled:
+    """Every deny may be lifted: by the docket, by the run's own resolver, or by nobody."""
+    name, verdict = denies[0]
+    target = {"moment": moment, "step": key, **shown}
+    asked = ApprovalRequest(
+        context_identity=None,
+        interception_point=moment,
+        verdict=verdict,
+        context={"target": target},
+        denies=tuple(denies),
+        target=target,
+    )
+    docket = session.resolver("step", f"{key}:{moment}")
+    resolver: Any = docket
+    if docket is None:
+        resolver = session.options.resolver or session.options.governance.resolver
+    if resolver is None:
+        return Ruled(False, verdict, name)
+    try:
+        answer = getattr(resolver, "resolve", resolver)(asked)
+        if pending(answer):
+            answer = await awaited(answer, session.options.governance.resolver_timeout)
+    except StoreError:
+        raise
+    except Exception as exc:  # noqa: BLE001 - a resolver is foreign code; what it raises lifts nothing
+        answer = Raised(exc)
+    outcome = getattr(answer, "outcome", None)
+    if docket is not None and docket.parked is not None:
+        return Ruled(False, verdict, name, docket.parked)
+    if outcome == ApprovalOutcome.APPROVE:
+        return PROCEEDS
+    told = getattr(answer, "verdict", None)
+    return Ruled(False, told if isinstance(told, Verdict) else verdict, name)
+
+
+def park(session: Session, key: str, moment: str, ruled: Ruled) -> bool:
+    """Wait for the decision about a moment."""
+    wait = session.live.state.waits.get(key)
+    if wait is None or wait.request != ruled.request.id:
+        payload = {"step": key, "request": ruled.request.id, "kind": "step", "point": moment}
+        session.live.record("request_opened", payload)
+    return PARKED
+
+
+def _record(session: Session, moment: str, ruled: Ruled, answers: Sequence[tuple[str, Verdict, bool]]) -> None:
+    slots = [{"name": name, **verdict.to_wire()} for name, verdict, _ in answers if verdict is not ALLOW]
+    decision = "allow" if ruled.proceeds else "suspend" if ruled.request is not None else "deny"
+    payload: Mapping[str, Any] = {
+        "moment": moment,
+        "decision": decision,
+        "reason": ruled.verdict.reason,
+        "by": ruled.by,
+        "verdicts": slots,
+    }
+    session.live.record("moment", payload)
