@@ -11,6 +11,7 @@ import pytest
 
 from lictor import Agent, Runtime, tool
 from lictor.console.cli import main
+from lictor.errors import OlderSchema
 from lictor.models import ScriptedModel, call, say
 
 OLD = Path(__file__).parents[1] / "journal" / "fixtures" / "v001.sql"
@@ -263,6 +264,8 @@ def old(tmp_path, monkeypatch):
 async def test_a_store_of_the_first_schema_is_migrated_once_and_goes_on(old, lictor, verified):
     """`lictor migrate` says from and to, is repeatable; the log is intact before and after, and the run goes on."""
     assert verified()[0] == 0
+    with pytest.raises(OlderSchema, match="run `lictor migrate`"):
+        Runtime("sqlite:///old.db", migrate=False)
     assert json.loads(lictor("migrate", "--json")[1]) == {"store": "sqlite:///old.db", "from": 1, "to": 2}
     assert lictor("migrate")[:2] == (0, "schema 2: nothing to do\n")
     agent = Agent("clerk", model=ScriptedModel([call("refund", order=42), say("Paid.")]), tools=[refund])
