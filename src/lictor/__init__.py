@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing as _typing
 
-from lictor.agent import Agent, DenyRepeats, Tool, ToolContext, tool
+from lictor.agent import Agent, DenyRepeats, LoopBreaker, Tool, ToolContext, tool
 from lictor.docket import Actor
 from lictor.errors import InterceptionBlocked, LictorError
 from lictor.hooks import (
@@ -51,6 +51,7 @@ __all__ = [
     "InterceptionBlocked",
     "Interceptor",
     "LictorError",
+    "LoopBreaker",
     "Mask",
     "MaxCalls",
     "OpenAIModel",

@@ -29,7 +29,7 @@ async def look() -> str:
 async def test_max_steps_of_a_run_takes_the_place_of_the_agents(how: str, limit: int) -> None:
     """The limit given to a run holds for that run only."""
     model = Strict([call("look")] * 9)
-    agent = Agent("clerk", model=model, tools=[look], max_steps=7)
+    agent = Agent("clerk", model=model, tools=[look], max_steps=7, loop_breaker=None)
     played = await play(agent, how=how, max_steps=limit)
     assert (played.status, played.reason, len(model.requests)) == ("exhausted", "max_steps", limit)
     assert (await play(agent, how=how)).usage.requests == 7

@@ -111,6 +111,7 @@ async def test_policies_are_asked_from_the_outside_in(how: str) -> None:
         record = next(r for r in result.records if r["interception_point"] == "pre_tool_call")
         assert [slot["name"] for slot in record["verdicts"]] == [
             "lictor/deny-repeats",
+            "lictor/loop-breaker",
             "runtime/top",
             "agent:clerk/a",
             "agent:clerk/b",

@@ -41,7 +41,8 @@ async def look() -> str:
 async def test_C08_a_limit_of_n_makes_n_model_calls(how: str, limit: int) -> None:
     """A script without an end is stopped after exactly `max_steps` model calls, its last calls answered."""
     model = Strict([call("look")] * 10)
-    played = await play(Agent("clerk", model=model, tools=[look], max_steps=limit), how=how)
+    agent = Agent("clerk", model=model, tools=[look], max_steps=limit, loop_breaker=None)
+    played = await play(agent, how=how)
     assert (played.status, played.reason, len(model.requests)) == ("exhausted", "max_steps", limit)
     assert len(tools_said(played.messages)) == limit
 

@@ -118,9 +118,11 @@ def test_hooks_prints_the_resolved_order(lictor, target):
     assert (code, told) == (0, "")
     for word in ("agent clerk: sequential/run_all, enforce", "policy sha256:", "agent:clerk/careful", "clerk:careful"):
         assert word in printed
-    [line] = [line for line in printed.splitlines() if line.startswith("pre_tool_call")]
-    assert line.split(None, 1)[1].rstrip() == "1 lictor/deny-repeats, 2 agent:clerk/careful, 3 lictor/approval"
-    assert [line.split()[0] for line in printed.splitlines()[-8:]] == list(POINTS)
+    judged = printed.rpartition("\npre_tool_call")[2].partition("\npost_tool_call")[0]
+    order = "1 lictor/deny-repeats, 2 lictor/loop-breaker, 3 agent:clerk/careful, 4 lictor/approval"
+    assert " ".join(judged.split()) == order
+    points = [line.split()[0] for line in printed.splitlines() if line.startswith(POINTS)]
+    assert points == list(POINTS)
 
 
 def test_hooks_as_json(lictor):
@@ -129,7 +131,12 @@ def test_hooks_as_json(lictor):
     order = json.loads(printed)
     assert code == 0
     assert set(order) == {"agent", "mode", "composition", "policy", "interceptors", "order"}
-    assert order["order"]["pre_tool_call"] == ["lictor/deny-repeats", "agent:clerk/careful", "lictor/approval"]
+    assert order["order"]["pre_tool_call"] == [
+        "lictor/deny-repeats",
+        "lictor/loop-breaker",
+        "agent:clerk/careful",
+        "lictor/approval",
+    ]
     [careful] = [each for each in order["interceptors"] if each["name"] == "agent:clerk/careful"]
     assert (careful["version"], careful["points"]) == ("7", ["pre_tool_call"])
     assert careful["fingerprint"].startswith("sha256:")

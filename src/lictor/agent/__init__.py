@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lictor.agent.assembly import assemble
+from lictor.agent.breaker import LoopBreaker, TraceRecord, TraceView
 from lictor.agent.calls import due_calls
 from lictor.agent.children import outcome_value
 from lictor.agent.definition import Agent
@@ -10,6 +11,7 @@ from lictor.agent.handlers import STEPS
 from lictor.agent.held import HELD
 from lictor.agent.history import History, Window, blocks, problems_of
 from lictor.agent.incremental import Incremental
+from lictor.agent.loops import DENIED, LoopEvidence, LoopPolicy, LoopRecord, detect_loop
 from lictor.agent.machine import AgentMachine, AgentState
 from lictor.agent.places import here_only
 from lictor.agent.plan import plan_for, resolve_order
@@ -23,6 +25,7 @@ from lictor.agent.tools import Tool, ToolContext, ToolSource, fingerprint, forei
 from lictor.agent.trace import AgentTrace, trace_of
 
 __all__ = [
+    "DENIED",
     "HELD",
     "NO_GOVERNANCE",
     "STEPS",
@@ -33,6 +36,10 @@ __all__ = [
     "DenyRepeats",
     "History",
     "Incremental",
+    "LoopBreaker",
+    "LoopEvidence",
+    "LoopPolicy",
+    "LoopRecord",
     "Mediator",
     "Options",
     "Session",
@@ -40,11 +47,14 @@ __all__ = [
     "Tool",
     "ToolContext",
     "ToolSource",
+    "TraceRecord",
+    "TraceView",
     "Window",
     "assemble",
     "begin",
     "blocks",
     "cut",
+    "detect_loop",
     "due_calls",
     "error_result",
     "fingerprint",

@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lictor.agent.breaker import LoopBreaker
 from lictor.agent.history import History
 from lictor.agent.incremental import Incremental
 from lictor.agent.repeats import DenyRepeats
@@ -46,6 +47,7 @@ FIELDS = (
     "governance",
     "resolver",
     "deny_repeats",
+    "loop_breaker",
 )
 
 
@@ -74,6 +76,7 @@ class Agent:
         governance: how verdicts compose; only the outermost counts, one further in is an error.
         resolver: decides liftable denies in place (§9); without one they park in a Runtime's docket.
         deny_repeats: `DenyRepeats()` or None.
+        loop_breaker: `LoopBreaker()` or None; not added where `interceptors` have one.
 
     Raises DefinitionError, at once, for whatever is wrong as written.
     """
@@ -104,6 +107,7 @@ class Agent:
         governance: Governance | None = None,
         resolver: Any = None,
         deny_repeats: DenyRepeats | None = DenyRepeats(),  # noqa: B008 - it holds no state
+        loop_breaker: LoopBreaker | None = LoopBreaker(),  # noqa: B008 - nor does it
     ) -> None:
         values = dict(locals())
         values["stream_mode"] = values.pop("stream")
@@ -143,6 +147,7 @@ class Agent:
         governance: Governance | None
         resolver: Any
         deny_repeats: DenyRepeats | None
+        loop_breaker: LoopBreaker | None
         models: tuple[ChatModel, ...]
         sources: tuple[Attached, ...]
         _tools: Mapping[str, Tool]
@@ -232,6 +237,8 @@ def _check_options(name: str, agent: Agent) -> None:
         raise DefinitionError(f"Agent {name!r}: resolver={agent.resolver!r}; give a function or an object with resolve")
     if agent.deny_repeats is not None and not isinstance(agent.deny_repeats, DenyRepeats):
         raise DefinitionError(f"Agent {name!r}: deny_repeats={agent.deny_repeats!r}; give a DenyRepeats(...) or None")
+    if agent.loop_breaker is not None and not isinstance(agent.loop_breaker, LoopBreaker):
+        raise DefinitionError(f"Agent {name!r}: loop_breaker={agent.loop_breaker!r}; give a LoopBreaker(...) or None")
 
 
 def _settings(name: str, settings: Any) -> dict[str, Any]:

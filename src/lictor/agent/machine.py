@@ -39,6 +39,7 @@ INPUT = (Command("input", "input"),)
 SHUTDOWN = (Command("shutdown", "shutdown"),)
 NOTHING: tuple[Command, ...] = ()
 GIVEN = ("id", "name", "args", "effect", "problem")
+RECENT = 64  # finished responses with calls that are kept for loop breakers
 UNJUDGED = tuple([CallState._field_defaults[name] for name in CallState._fields[len(GIVEN) :]])
 
 
@@ -56,6 +57,7 @@ class AgentState(NamedTuple):
     `messages` is the transcript without instructions; `calls` the open batch, in call order;
     `step` the model calls made; `numbered` and `ids` the tool calls so far; `positions` the responses
     taken from each model, failed ones included; `feedback` what only the next request shows;
+    `recent` the last finished calls, by step;
     `released` step and text of an answer that is shown while it comes and not taken yet; `pending`
     the final text before its verdict (`None` inside when only the process that asked holds it),
     `source` the model it is from; `extra` is what a machine around this one keeps (a team).
@@ -75,6 +77,7 @@ class AgentState(NamedTuple):
     misses: int = 0
     invalid: Mapping[str, int] = {}
     denied: Mapping[str, int] = {}
+    recent: tuple[tuple[int, tuple[CallState, ...]], ...] = ()
     pending: tuple[str | None] | None = None
     released: tuple[int, str] | None = None
     source: str = ""
@@ -306,6 +309,7 @@ def _judged(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
             digest=payload.get("digest"),
             verb=None,
             gated=call.gated,
+            asked=_asked(call, payload),
         )
         state = _edited(state, payload)
     else:
@@ -323,6 +327,11 @@ def _edited(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
         return state
     position = len(state.messages) - 1
     return state.but(messages=(*state.messages[:position], message))
+
+
+def _asked(call: CallState, payload: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The arguments that the model asked for, once others are to run in their place."""
+    return call.args if call.asked is None and "message" in payload else call.asked
 
 
 def _request_opened(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
@@ -363,7 +372,7 @@ def _tool_started(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
     call = state.call(payload["call"])
     child = payload["child"] if "child" in payload else None
     if "message" in payload:
-        state = _edited(state, payload)
+        state, call = _edited(state, payload), call.but(asked=_asked(call, payload))
     return _with_call(
         state, call.but(status=RUNNING, child=child, request=None, args=payload["arguments"], starts=call.starts + 1)
     )
@@ -406,13 +415,16 @@ def _with_call(state: AgentState, after: CallState) -> AgentState:
 
 def _with_calls(state: AgentState, calls: tuple[CallState, ...]) -> AgentState:
     """When every call has a result they become messages, in call order."""
+    remarked = False
     for call in calls:
         if call.status != DONE:
             return state.but(calls=calls)
+        remarked = remarked or call.remark is not None
     results = tuple([frozen_texts(role="tool", tool_call_id=call.id, content=call.content or "") for call in calls])
-    if [call for call in calls if call.remark]:
+    if remarked:
         results += tuple([frozen_texts(role="user", content=call.remark) for call in calls if call.remark])
-    return state.but(calls=(), messages=state.messages + results)
+    recent = (*state.recent[1 - RECENT :], (state.step, calls))
+    return state.but(calls=(), messages=state.messages + results, recent=recent)
 
 
 def _count(counts: Mapping[str, int], key: str) -> Mapping[str, int]:

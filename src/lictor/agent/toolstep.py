@@ -10,7 +10,9 @@ from lictor import faults
 from lictor.agent.approvals import StepResolver
 from lictor.agent.calls import ALLOWED, ENDING, NEW, RUNNING, CallState, ended
 from lictor.agent.held import Held
+from lictor.agent.loops import LOOP
 from lictor.agent.points import changed, decider, is_host_error, terminates
+from lictor.agent.recall import recalled
 from lictor.agent.results import ErrorKind, cut, error_result, render, safe_value
 from lictor.agent.session import Session
 from lictor.docket import Shown
@@ -34,9 +36,8 @@ async def judge_step(session: Session, command: Command) -> bool:
             args = _edited(session, call, resolver, args)
         except ToolArgumentsInvalid as exc:
             return _judged_no(session, call, error_result("invalid_arguments", call.name, "; ".join(exc.problems)))
-    denied = live.state.denied
-    denials = denied.get(_call_digest(call.name, args), 0) if denied else 0
-    more = {"attempt": call.attempt, "denials": denials} if call.attempt or denials else None
+    state = live.state
+    more = _history_of(session, call, args) if state.recent or state.denied or call.attempt else None
     emission = await session.points.emit(
         session.builder.pre_tool_call, call.id, call.name, args, resolver=resolver, more=more
     )
@@ -59,6 +60,20 @@ async def judge_step(session: Session, command: Command) -> bool:
     if resolver is not None and resolver.parked is not None:
         return _park(session, call, resolver, "tool_call")
     return _denied(session, call, args, emission, resolver)
+
+
+def _history_of(session: Session, call: CallState, args: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What policies are told of the calls before this one, in `extensions.lictor`; None when there is nothing."""
+    state = session.live.state
+    more: dict[str, Any] = {}
+    denials = state.denied.get(_call_digest(call.name, args), 0) if state.denied else 0
+    if call.attempt or denials:
+        more = {"attempt": call.attempt, "denials": denials}
+    if session.plan.recalls:
+        recent = recalled(state.recent, call.name, args, session.plan.recalls, session.tools)
+        if recent is not None:
+            more["recent"] = recent
+    return more or None
 
 
 def _edited(
@@ -146,8 +161,9 @@ def _denied(
     if verdict.liftable and not session.has_approver:
         extra["note"] = "no_approver"
     problem = error_result("host_error" if host else "denied", reason, verdict.message or "", **extra)
-    expired = reason == "approval_expired"
-    digest_of = None if host or expired else _call_digest(call.name, args)
+    # Nobody decided about the call itself; what a loop breaker denies may be right again when something has changed.
+    uncounted = host or reason in ("approval_expired", LOOP)
+    digest_of = None if uncounted else _call_digest(call.name, args)
     return _judged_no(session, call, problem, digest_of, _consequence(session, emission))
 
 
