@@ -7,7 +7,7 @@ from lictor.runtime.conversations import Conversation
 from lictor.runtime.handle import Run
 from lictor.runtime.row import RUNS, SIGNALS, RunRow, Signal
 from lictor.runtime.runtime import Runtime
-from lictor.runtime.targets import definition_of, load_target
+from lictor.runtime.targets import definition_of, file_of, file_schema, load_target, yaml_of
 
 __all__ = [
     "RUNS",
@@ -19,5 +19,8 @@ __all__ = [
     "Runtime",
     "Signal",
     "definition_of",
+    "file_of",
+    "file_schema",
     "load_target",
+    "yaml_of",
 ]
