@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lictor.agent.assembly import assemble
+from lictor.agent.assembly import assemble, used_below
 from lictor.agent.breaker import LoopBreaker, TraceRecord, TraceView
 from lictor.agent.calls import due_calls
 from lictor.agent.children import outcome_value
@@ -74,4 +74,5 @@ __all__ = [
     "tool",
     "tool_spec",
     "trace_of",
+    "used_below",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lictor.agent.approvals import Approver
@@ -16,12 +16,12 @@ from lictor.agent.plan import Plan, gate_for, plan_for
 from lictor.agent.points import Points
 from lictor.agent.session import Options, Session
 from lictor.agent.stint import SOURCED_STEPS, Sources
-from lictor.journal import Store
+from lictor.journal import Entry, Positioned, Store
 from lictor.models import ChatModel
 from lictor.runs import Ledger, LiveRun, Performer, Step, Usage, User
 from lictor.values import Clock
 
-__all__ = ["assemble"]
+__all__ = ["assemble", "used_below"]
 
 
 def assemble(  # noqa: PLR0913 - the parts of a run
@@ -89,15 +89,26 @@ def _restore(ledger: Ledger, store: Store, path: tuple[Step, ...]) -> None:
     run_id = path[-1].run_id
     entries = store.root_entries(path[0].run_id)
     starts = {item.run_id: item.entry for item in entries if item.entry.kind == "run_started"}
-    below = {name for name, entry in starts.items() if any(step[1] == run_id for step in entry.payload["path"])}
     ledger.started = starts[run_id].at
-    ledger.children = len(below) - 1
+    ledger.children = len(_below(starts, run_id)) - 1
+    ledger.restore(used_below(entries, run_id))
+
+
+def _below(starts: Mapping[str, Entry], run_id: str) -> set[str]:
+    return {name for name, entry in starts.items() if any(step[1] == run_id for step in entry.payload["path"])}
+
+
+def used_below(entries: Sequence[Positioned], run_id: str) -> Usage:
+    """What a run and those below it used, by the log of their root."""
+    starts = {item.run_id: item.entry for item in entries if item.entry.kind == "run_started"}
+    below, used = _below(starts, run_id), Usage()
     for item in entries:
         kind, payload = item.entry.kind, item.entry.payload
         if item.run_id in below and kind in ("model_finished", "model_retry"):
-            ledger.restore(Usage.of(payload.get("usage")))
+            used = used + Usage.of(payload.get("usage"))
         elif item.run_id in below and kind == "tool_started":
-            ledger.restore(Usage(tool_calls=1))
+            used = used + Usage(tool_calls=1)
+    return used
 
 
 def _models(agent: Agent, options: Options) -> tuple[ChatModel, ...]:

@@ -27,7 +27,7 @@ class Budgeted(Protocol):
     def budget(self) -> Budget | None: ...
 
 
-BUDGET_FIELDS = frozenset(item.name for item in fields(Budget) if item.init)
+BUDGET_FIELDS = frozenset(item.name for item in fields(Budget) if item.init and item.name != "per_member")
 CLOCK = Clock()
 
 
@@ -48,7 +48,7 @@ def split_limits(agent: Budgeted, limits: Mapping[str, Any]) -> tuple[int | None
         return limits.get("max_steps"), agent.budget
     base = agent.budget or Budget()
     merged = {name: own.get(name, getattr(base, name)) for name in BUDGET_FIELDS}
-    return limits.get("max_steps"), Budget(**merged)
+    return limits.get("max_steps"), Budget(**merged, per_member=base.per_member)
 
 
 def begin(  # noqa: PLR0913 - the options of a run are its interface

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
+TARGETS = "file.py:agent, module:agent, team.yaml or team.yaml:NAME"
 OPENAI = "https://api.openai.com/v1"
 
 app = typer.Typer(

@@ -29,6 +29,7 @@ class Budget:
         max_cost_usd: US dollars, where prices are known.
         max_seconds: seconds since the run was started, waiting included.
         max_turns, max_handoffs: of a team.
+        per_member: what each member of a team may use over the whole run.
         limited: whether anything is limited at all; computed.
     """
 
@@ -38,12 +39,17 @@ class Budget:
     max_seconds: float | None = None
     max_turns: int | None = None
     max_handoffs: int | None = None
+    per_member: Budget | None = None
     limited: bool = field(init=False, repr=False, compare=False, default=False)
 
     def __post_init__(self) -> None:
         for item in fields(self):
             value = getattr(self, item.name)
             if value is None or item.name == "limited":
+                continue
+            if item.name == "per_member":
+                if not isinstance(value, Budget) or value.per_member is not None:
+                    raise DefinitionError(f"Budget(per_member={value!r}): give a Budget without per_member")
                 continue
             object.__setattr__(self, "limited", True)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:

@@ -97,6 +97,8 @@ class Builder:
                 value = {key: self._indexed(item, (*at, key)) for key, item in value.items()}
             elif name == "watchers":
                 value = [self._built(item, (*at, number)) for number, item in enumerate(value)]
+            elif name == "model" and value is not None:
+                value = self._models(value, at)
             elif name in LOADED and value is not None:
                 value = self._object(value, at)
             options[name] = settled(value) if name == "settings" else value
@@ -109,6 +111,8 @@ class Builder:
         for each in LOADED:
             if each in options:
                 options[each] = self._object(options[each], (*place, each))
+        if "per_member" in options:
+            options["per_member"] = self._part(name, options["per_member"], (*place, "per_member"))
         return self._called(place, PARTS[name], **options)
 
     # members and tools
@@ -150,6 +154,13 @@ class Builder:
             options["tools"] = {item: _written(declared) for item, declared in section.tools.items()}
             self._servers[name] = self._called(("mcp", name), MCPServer, name, **options)
         return self._servers[name]
+
+    def _models(self, given: str | Use | Sequence[str | Use], place: Place) -> Any:
+        if isinstance(given, str):
+            return given
+        if isinstance(given, Use):
+            return self._built(given, place)
+        return [self._models(item, (*place, at)) for at, item in enumerate(given)]
 
     # import paths
 

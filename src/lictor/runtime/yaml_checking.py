@@ -93,7 +93,7 @@ def file_schema() -> dict[str, Any]:
                 option.setdefault("description", told[name])
     for option in _options(schema):
         option.pop("title", None)
-    return {"$schema": SCHEMA, "title": "team.yaml of Lictor", **schema}
+    return {"$schema": SCHEMA, **schema, "title": "team.yaml of Lictor"}
 
 
 def _described(made: type) -> dict[str, str]:

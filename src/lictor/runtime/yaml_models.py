@@ -151,7 +151,7 @@ class GovernanceSection(Section):
 
 
 def _budget() -> type[Section]:
-    hints = get_type_hints(Budget)
+    hints = get_type_hints(Budget) | {"per_member": "BudgetSection | None"}
     known: dict[str, Any] = {each.name: (hints[each.name], None) for each in fields(Budget) if each.init}
     return create_model("BudgetSection", __base__=Section, __doc__="Limits of a run and everything below it.", **known)
 
@@ -163,11 +163,16 @@ if TYPE_CHECKING:
 else:
     BudgetSection = _budget()
 Text = Annotated[str, Tag("text")]
-Texts = Annotated[list[str], Tag("list")]
-Model = Annotated[Text | Texts, Discriminator(_either)]
-Part = Annotated[Annotated[Reference, Tag("text")] | Annotated[Use, Tag("mapping")], Discriminator(_either)]
+Used = Annotated[Use, Tag("mapping")]
+OneModel = Annotated[Text | Used, Discriminator(_either)]
+Models = Annotated[list[OneModel], Tag("list")]
+Model = Annotated[
+    Annotated[Text | Used | Models, Discriminator(_either)],
+    Field(description="`openai:NAME`, {use: module:name, …} for an object or a class, or a list of these (fallbacks)."),
+]
+Part = Annotated[Annotated[Reference, Tag("text")] | Used, Discriminator(_either)]
 Tool = Annotated[Text | Annotated[ToolUse, Tag("mapping")], Discriminator(_either)]
-Protocol = Annotated[Text | Annotated[Use, Tag("mapping")], Discriminator(_either)]
+Protocol = Annotated[Text | Used, Discriminator(_either)]
 Breaker = Annotated[
     BreakerSection | None, BeforeValidator(_switched, json_schema_input_type=BreakerSection | bool | None)
 ]

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from lictor.agent import Session, Window, blocks
+from lictor.agent import Session, Window, blocks, used_below
 from lictor.hooks import Bound, Emission, Verdict, awaited, pending
-from lictor.runs import Cause
+from lictor.runs import Budget, Cause, Ledger, Usage
 from lictor.team.decisions import unroutable
 from lictor.team.interceptor import Hook
 from lictor.team.trace import TeamTrace, Told
@@ -33,7 +33,7 @@ class TeamLive:
         told: what traces show of the run.
     """
 
-    __slots__ = ("children", "hooks", "prepared", "team", "told")
+    __slots__ = ("_accounts", "children", "hooks", "prepared", "team", "told")
 
     asks = "feedback"
 
@@ -42,6 +42,7 @@ class TeamLive:
         self.hooks = tuple(hooks)
         self.told = told
         self.children: dict[str, Session] = {}
+        self._accounts: dict[str, Ledger] = {}
         self.prepared: dict[str, Any] = {}  # what the hooks before a model call said, until the gate asks for it
 
     def trace(self, session: Session) -> TeamTrace:
@@ -109,6 +110,20 @@ class TeamLive:
         state = session.live.state
         task = state.messages[len(brought) : len(brought) + 1]
         return (*brought, *task, *state.messages[-1:]) if state.answered else (*brought, *task)
+
+    def account(self, session: Session, member: str, share: Budget) -> Ledger:
+        """What one member used in this run, against its share; after a restart from the log."""
+        if member not in self._accounts:
+            live = session.live
+            account = self._accounts[member] = Ledger(live.clock, share, parent=live.ledger)
+            account.started = self.told.started
+            for entry in live.store.entries(live.run_id):
+                if entry.kind == "member_finished" and entry.payload["member"] == member:
+                    account.restore(Usage.of(entry.payload["usage"]))
+            for task in live.state.extra.tasks:
+                if task.member == member and task.value is None and task.child:
+                    account.restore(used_below(live.store.root_entries(live.root), task.child))
+        return self._accounts[member]
 
     def transfer(self, run_id: str, member: str, note: str) -> str:
         """A member hands its task over; only the first transfer of its run counts."""

@@ -87,7 +87,9 @@ def child_of(session: Session, team: TeamLive, member: Any, task: Task) -> Sessi
         labels=None,
     )
     path = (*live.path, Step(task.member, run_id, task.call))
-    ledger = Ledger(live.clock, member.budget, parent=live.ledger)
+    share = live.ledger.budget.per_member
+    account = live.ledger if share is None else team.account(session, task.member, share)
+    ledger = Ledger(live.clock, member.budget, parent=account)
     if isinstance(member, Team):
         from lictor.team.running import assemble_team
 
