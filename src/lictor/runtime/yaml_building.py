@@ -131,7 +131,8 @@ class Builder:
     def _tool(self, item: Any, place: Place) -> Any:
         if not isinstance(item, str):
             options = _written(item)
-            return self._called(place, lambda: tool(**options)(self._object(options.pop("use"), place)))
+            function = self._object(options.pop("use"), place)
+            return self._called(place, lambda: tool(**options)(function))
         if item.startswith(MCP):
             server, _, name = item.removeprefix(MCP).partition("/")
             return self._server(server, place)[name] if name else self._server(server, place)

@@ -62,7 +62,7 @@ def _either(value: Any) -> str:
 
 def _switched(value: Any) -> Any:
     if value is True:
-        raise PydanticCustomError("no_part", "write its options, {{}} for the defaults, or false", {})
+        raise PydanticCustomError("no_part", "write its options, {} for the defaults, or false")
     return None if value is False else value
 
 

@@ -69,7 +69,9 @@ def read(text: str, name: str, environ: Mapping[str, str]) -> Document:
         root = yaml.compose(text, Loader=yaml.BaseLoader)
     except yaml.MarkedYAMLError as exc:
         line = exc.problem_mark.line + 1 if exc.problem_mark is not None else 1
-        raise DefinitionError(f"{name}:{line}: this is no YAML: {exc.problem or exc.context}") from None
+        around = text.splitlines()[max(0, line - 2) : line]
+        hint = "; inside { } and [ ], put ${NAME} in quotes" if any("${" in each for each in around) else ""
+        raise DefinitionError(f"{name}:{line}: this is no YAML: {exc.problem or exc.context}{hint}") from None
     except yaml.YAMLError as exc:
         raise DefinitionError(f"{name}: this is no YAML: {' '.join(str(exc).split())}") from None
     except RecursionError:
