@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-Watch = Annotated[bool, typer.Option("--watch", help="Print each step as it happens.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Show it live in a terminal; elsewhere print each step.")]
 
 # ---- running ----------------------------------------------------------------------------------
 
