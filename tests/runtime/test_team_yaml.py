@@ -1,5 +1,6 @@
 """team.yaml: what it makes, what it refuses and in which words, and that its schema says the same."""
 
+import inspect
 import json
 from pathlib import Path
 
@@ -86,7 +87,9 @@ async def test_a_team_of_a_file_runs(made):
     """Members, tools and the supervisor come from the file; models are overridden as for any definition."""
     team = made(TEAM)
     models = {
-        "orders": ScriptedModel([call("assign", member="analyst", instruction="look"), call("finish", answer="Monday.")]),
+        "orders": ScriptedModel(
+            [call("assign", member="analyst", instruction="look"), call("finish", answer="Monday.")]
+        ),
         "analyst": ScriptedModel([call("lookup", order=42), say("It left on Monday.")]),
     }
     async with Runtime(models=models) as runtime:
@@ -140,13 +143,16 @@ team:
 
 def test_interceptors_are_named_built_and_ordered(made):
     """An object is taken as it is, a class is built with its options, `index` moves it; built-ins are import paths."""
-    team = made(TEAM + """  interceptors:
+    team = made(
+        TEAM
+        + """  interceptors:
     egress: shopping:egress
     cards: {use: lictor:Mask, kind: card, points: [post_tool_call]}
     tools: {use: lictor:DenyTools, names: [wipe]}
     calls: {use: lictor:MaxCalls, tools: [lookup], limit: 3}
     permission: {use: shopping:Permission, role: "refund:approve", index: -1}
-""")
+"""
+    )
     found = {each["name"]: each for each in order_of(team)["interceptors"]}
     names = [name for name in found if name.startswith("team:")]
     assert names == [f"team:orders/{name}" for name in ("permission", "egress", "cards", "tools", "calls")]
@@ -200,13 +206,13 @@ team: {name: t, members: [a, b, c], protocol: none}
 @pytest.mark.parametrize("key", ["loop_breaker: {on_hit: [tell, stop]}", "loop_breaker: false"])
 def test_a_team_gets_its_loop_breaker(made, key):
     """The key reaches `Team(loop_breaker=)`; where Team has none yet, the error says where it stands."""
-    try:
-        team = made(TEAM + f"  {key}\n")
-    except DefinitionError as error:
-        assert str(error).startswith("team.yaml:6: team: ")
-        assert "loop_breaker" in str(error)
-    else:
-        assert getattr(team.loop_breaker, "on_hit", None) == (None if "false" in key else ("tell", "stop"))
+    if "loop_breaker" not in inspect.signature(Team).parameters:
+        told = refused(made, TEAM + f"  {key}\n")
+        assert told.startswith("team.yaml:6: team: ")
+        assert "loop_breaker" in told
+        return
+    team = made(TEAM + f"  {key}\n")
+    assert getattr(team.loop_breaker, "on_hit", None) == (None if "false" in key else ("tell", "stop"))
 
 
 # ---- variables --------------------------------------------------------------------------------
@@ -245,7 +251,9 @@ def test_a_missing_variable_is_named_with_its_line(made, monkeypatch):
 
 def test_words_are_read_as_yaml_1_2_reads_them(made):
     """`on`, `no`, dates and times are texts; numbers, true, false and null are what they look like."""
-    agent = made("version: 1\nagents:\n  a: {model: openai:a, settings: {a: no, b: 12:30, c: 1e3, d: true, e: ~, f: 010}}")
+    agent = made(
+        "version: 1\nagents:\n  a: {model: openai:a, settings: {a: no, b: 12:30, c: 1e3, d: true, e: ~, f: 010}}"
+    )
     assert agent.settings == {"a": "no", "b": "12:30", "c": 1000.0, "d": True, "e": None, "f": 10}
 
 
@@ -257,76 +265,76 @@ AGENT = "version: 1\nagents:\n  a: {model: openai:a}\n"
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "team.yaml: the file is empty; it needs version: 1, agents and a team"),
-        ("- 1", "team.yaml: write keys with values here, not a list"),
-        ("agents: {}", "team.yaml: 'version' is missing"),
-        ("version: 2", "team.yaml:1: version: 2 is not one of 1"),
-        ("version: 1", "team.yaml does not say what to run; it has no agents"),
-        (AGENT + "agent: {}", "team.yaml:4: agent: there is no key 'agent'; did you mean 'agents'?"),
-        (AGENT + "colour: red", "team.yaml:4: colour: there is no key 'colour'; known are version, store, mcp, agents, "
+        ("", ": the file is empty; it needs version: 1, agents and a team"),
+        ("- 1", ": write keys with values here, not a list"),
+        ("agents: {}", ": 'version' is missing"),
+        ("version: 2", ":1: version: 2 is not one of 1"),
+        ("version: 1", " does not say what to run; it has no agents"),
+        (AGENT + "agent: {}", ":4: agent: there is no key 'agent'; did you mean 'agents'?"),
+        (AGENT + "colour: red", ":4: colour: there is no key 'colour'; known are version, store, mcp, agents, "
          "team, teams"),
-        (AGENT.replace("}", ", instruction: x}"), "team.yaml:3: agents.a.instruction: there is no key 'instruction'; did "
+        (AGENT.replace("}", ", instruction: x}"), ":3: agents.a.instruction: there is no key 'instruction'; did "
          "you mean 'instructions'?"),
-        (AGENT.replace("}", ", max_steps: many}"), "team.yaml:3: agents.a.max_steps: input should be a valid integer, "
+        (AGENT.replace("}", ", max_steps: many}"), ":3: agents.a.max_steps: input should be a valid integer, "
          "unable to parse string as an integer, not 'many'"),
-        (AGENT.replace("}", ", max_steps: -1}"), "team.yaml:3: agents.a: Agent 'a': max_steps=-1; give a whole number "
+        (AGENT.replace("}", ", max_steps: -1}"), ":3: agents.a: Agent 'a': max_steps=-1; give a whole number "
          ">= 0"),
-        (AGENT.replace("}", ", stream: incrementel}"), "team.yaml:3: agents.a.stream: 'incrementel' is not one of "
+        (AGENT.replace("}", ", stream: incrementel}"), ":3: agents.a.stream: 'incrementel' is not one of "
          "buffered, incremental; did you mean 'incremental'?"),
-        (AGENT.replace("openai:a", "gpt"), "team.yaml:3: agents.a: model 'gpt'"),
-        (AGENT.replace("}", ", tools: x}"), "team.yaml:3: agents.a.tools: input should be a valid list, not 'x'"),
-        (AGENT.replace("}", ", tools: [mcp:x/y]}"), "team.yaml:3: agents.a.tools.0: there is no MCP server 'x' under mcp; "
+        (AGENT.replace("openai:a", "gpt"), ":3: agents.a: model 'gpt'"),
+        (AGENT.replace("}", ", tools: x}"), ":3: agents.a.tools: input should be a valid list, not 'x'"),
+        (AGENT.replace("}", ", tools: [mcp:x/y]}"), ":3: agents.a.tools.0: there is no MCP server 'x' under mcp; "
          "there is none"),
-        (AGENT.replace("}", ", tools: [shopping:looku]}"), "team.yaml:3: agents.a.tools.0: there is no 'looku' in "
+        (AGENT.replace("}", ", tools: [shopping:looku]}"), ":3: agents.a.tools.0: there is no 'looku' in "
          "shopping"),
-        (AGENT.replace("}", ", tools: [{use: shopping:declared, effect: pure}]}"), "team.yaml:3: agents.a.tools.0: "
+        (AGENT.replace("}", ", tools: [{use: shopping:declared, effect: pure}]}"), ":3: agents.a.tools.0: "
          "'declared' is a tool already"),
-        (AGENT.replace("}", ", interceptors: {x: nonsense}}"), "team.yaml:3: agents.a.interceptors.x: write an import "
+        (AGENT.replace("}", ", interceptors: {x: nonsense}}"), ":3: agents.a.interceptors.x: write an import "
          "path, module:name, not nonsense"),
-        (AGENT.replace("}", ", interceptors: {x: [1]}}"), "team.yaml:3: agents.a.interceptors.x: a list cannot stand "
+        (AGENT.replace("}", ", interceptors: {x: [1]}}"), ":3: agents.a.interceptors.x: a list cannot stand "
          "here; write 'text', 'mapping'"),
-        (AGENT.replace("}", ", interceptors: {x: {kind: card}}}"), "team.yaml:3: agents.a.interceptors.x: 'use' is "
+        (AGENT.replace("}", ", interceptors: {x: {kind: card}}}"), ":3: agents.a.interceptors.x: 'use' is "
          "missing"),
-        (AGENT.replace("}", ", interceptors: {x: {use: lictor:Mask, kind: cart}}}"), "team.yaml:3: "
+        (AGENT.replace("}", ", interceptors: {x: {use: lictor:Mask, kind: cart}}}"), ":3: "
          "agents.a.interceptors.x: Mask takes a pattern, or kind= one of card, email, iban, secret"),
-        (AGENT.replace("}", ", interceptors: {x: {use: lictor:Mask, kin: card}}}"), "team.yaml:3: "
+        (AGENT.replace("}", ", interceptors: {x: {use: lictor:Mask, kin: card}}}"), ":3: "
          "agents.a.interceptors.x: Mask.__init__() got an unexpected keyword argument 'kin'"),
-        (AGENT.replace("}", ", interceptors: {x: {use: shopping:egress, a: 1}}}"), "team.yaml:3: "
+        (AGENT.replace("}", ", interceptors: {x: {use: shopping:egress, a: 1}}}"), ":3: "
          "agents.a.interceptors.x: shopping:egress is no class, so it takes no options (a)"),
-        (AGENT.replace("}", ", loop_breaker: true}"), "team.yaml:3: agents.a.loop_breaker: write its options, {} for the "
+        (AGENT.replace("}", ", loop_breaker: true}"), ":3: agents.a.loop_breaker: write its options, {} for the "
          "defaults, or false"),
-        (AGENT.replace("}", ", budget: {max_token: 1}}"), "team.yaml:3: agents.a.budget.max_token: there is no key "
+        (AGENT.replace("}", ", budget: {max_token: 1}}"), ":3: agents.a.budget.max_token: there is no key "
          "'max_token'; did you mean 'max_total_tokens'?"),
-        (AGENT + "team: {name: t, members: [b]}", "team.yaml:4: team.members.0: there is no agent or team 'b'; there is "
+        (AGENT + "team: {name: t, members: [b]}", ":4: team.members.0: there is no agent or team 'b'; there is "
          "a, t"),
-        (AGENT + "team: {name: t, members: [t], protocol: none}", "team.yaml:4: team: t in t: it stands inside itself"),
-        (AGENT + "team: {name: a, members: [a]}", "team.yaml: two agents or teams are called 'a'"),
-        (AGENT + "team: {name: t, members: [a], protocol: swarn, model: openai:x}", "team.yaml:4: team: Team 't': "
+        (AGENT + "team: {name: t, members: [t], protocol: none}", ":4: team: t in t: it stands inside itself"),
+        (AGENT + "team: {name: a, members: [a]}", ": two agents or teams are called 'a'"),
+        (AGENT + "team: {name: t, members: [a], protocol: swarn, model: openai:x}", ":4: team: Team 't': "
          "protocol='swarn'; choose from"),
-        (AGENT + "team: {members: [a]}", "team.yaml:4: team: 'name' is missing"),
-        (AGENT + "mcp: {m: {command: [x], tool: {}}}", "team.yaml:4: mcp.m.tool: there is no key 'tool'; did you mean "
+        (AGENT + "team: {members: [a]}", ":4: team: 'name' is missing"),
+        (AGENT + "mcp: {m: {command: [x], tool: {}}}", ":4: mcp.m.tool: there is no key 'tool'; did you mean "
          "'tools'?"),
-        (AGENT.replace("}", ", tools: [mcp:m]}") + "mcp: {m: {}}", "team.yaml:4: mcp.m: MCPServer 'm': give command="),
-        (AGENT + "supervision: {mode: SHADOW}", "team.yaml:4: supervision: 'supervision' comes later: this version reads "
+        (AGENT.replace("}", ", tools: [mcp:m]}") + "mcp: {m: {}}", ":4: mcp.m: MCPServer 'm': give command="),
+        (AGENT + "supervision: {mode: SHADOW}", ":4: supervision: 'supervision' comes later: this version reads "
          "agents and teams; take the section out"),
-        (AGENT + "crew: {lead: a}", "team.yaml:4: crew: 'crew' comes later: this version reads agents and teams"),
-        (AGENT + "agents: {}", "team.yaml:4: the key 'agents' is there twice"),
-        (AGENT + "  b: [", "team.yaml:4: this is no YAML: expected the node content"),
-        (AGENT + "x: !!python/object/apply:os.system [ls]", "team.yaml:4: the tag tag:yaml.org,2002:python/object/apply:"
+        (AGENT + "crew: {lead: a}", ":4: crew: 'crew' comes later: this version reads agents and teams"),
+        (AGENT + "agents: {}", ":4: the key 'agents' is there twice"),
+        (AGENT + "  b: [", ":4: this is no YAML: expected the node content"),
+        (AGENT + "x: !!python/object/apply:os.system [ls]", ":4: the tag tag:yaml.org,2002:python/object/apply:"
          "os.system is not used here"),
-        (AGENT + "x: &x [*x]", "team.yaml:4: it is too large, or an alias stands inside itself"),
-        (AGENT + "x: " + "[" * 500, "team.yaml: it is nested too deeply"),
-        (AGENT + "? [a]\n: 1", "team.yaml:4: a key must be a word"),
-        (AGENT.replace("}", ", <<: {a: 1}}"), "team.yaml:3: merge keys (<<) are not read"),
-        (AGENT.replace("openai:a", "'${1A}'"), "team.yaml:3: ${1A} is no variable"),
-        (AGENT.replace("openai:a", "${A}"), "team.yaml:3: this is no YAML: expected ',' or '}', but got '{'; inside { } "
+        (AGENT + "x: &x [*x]", ":4: it is too large, or an alias stands inside itself"),
+        (AGENT + "x: " + "[" * 500, ": it is nested too deeply"),
+        (AGENT + "? [a]\n: 1", ":4: a key must be a word"),
+        (AGENT.replace("}", ", <<: {a: 1}}"), ":3: merge keys (<<) are not read"),
+        (AGENT.replace("openai:a", "'${1A}'"), ":3: ${1A} is no variable"),
+        (AGENT.replace("openai:a", "${A}"), ":3: this is no YAML: expected ',' or '}', but got '{'; inside { } "
          "and [ ], put ${NAME} in quotes"),
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_refused_in_one_line(made, text, told):
     """File, line and path of what is wrong, and what to write instead where that can be guessed."""
     said = refused(made, text)
-    assert said.startswith(told)
+    assert said.startswith(f"team.yaml{told}")
     assert "\n" not in said
 
 
@@ -346,10 +354,10 @@ def test_a_small_file_with_many_aliases_is_refused(made):
 
 def test_a_file_that_is_not_there_is_told(made):
     """Also when what is there is no text."""
-    with pytest.raises(DefinitionError, match="there is no file other.yml"):
+    with pytest.raises(DefinitionError, match=r"there is no file other\.yml"):
         definition_of("other.yml")
     Path("bytes.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(DefinitionError, match="bytes.yaml cannot be read"):
+    with pytest.raises(DefinitionError, match=r"bytes\.yaml cannot be read"):
         definition_of("bytes.yaml")
 
 

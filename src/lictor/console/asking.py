@@ -80,6 +80,8 @@ def question(request: Request, width: int) -> Panel:
         grid.add_row("", Text(whole(json.dumps(request.shown.value, ensure_ascii=False, default=str))))
     for reason in request.reasons:
         grid.add_row("why", inline(f"{reason.reason}: {reason.message or reason.name}"))
+    for party in request.parties:
+        grid.add_row("for", inline(", ".join(party)))
     grid.add_row("bound to", f"{request.digest[:19]}…")
     grid.add_row()
     for verb in request.verbs:

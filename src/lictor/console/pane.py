@@ -145,8 +145,7 @@ def _requests(board: Board, commands: Mapping[str, str]) -> Iterator[Text]:
         yield Text.assemble(
             (f"{request.id[:8]} ", "bold magenta"), f"{inline(request.requester)} wants {wanted(request)}"
         )
-        responders = ", ".join(request.responders)
-        if responders:
-            yield Text(f"         for {inline(responders)}", "dim")
+        for party in request.parties:
+            yield Text(f"         for {inline(', '.join(party))}", "dim")
         if request.id in commands:
             yield Text(f"         {commands[request.id]}", "dim")
