@@ -107,3 +107,17 @@ def test_benchmark_runs_without_its_peer() -> None:
     assert set(report["missing"]) == {"agent-framework", "agent-framework-hooks"}
     assert any("requirements-agent-framework.txt" in line for line in report["install"])
     assert [goal["met"] for goal in report["goals"]] == [None] * 4
+
+
+def test_loop_benchmark_finds_what_it_times() -> None:
+    """`loop.py --json` checks what is found in each case, and is a hundred times cheaper than plain distances."""
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "loop.py"), "--json", "--rounds", "1"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    report = json.loads(done.stdout)
+    assert set(report["cases"]) == {"2 KB", "30,000 characters"}
+    assert [goal for goal in report["goals"] if not goal["met"]] == []

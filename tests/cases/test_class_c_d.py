@@ -23,7 +23,7 @@ from driving import (
     tools_said,
 )
 
-from lictor import Agent, Budget, Runtime, ScriptedModel, tool
+from lictor import Agent, Budget, LoopBreaker, Runtime, ScriptedModel, tool
 from lictor.agent import Window, problems_of
 from lictor.errors import AlreadyDecided, NotResumable, SimulatedCrash
 from lictor.models import Call, ModelResponse, TextDelta, call, fail, say
@@ -54,6 +54,50 @@ async def test_C08_finishing_on_the_last_allowed_call_is_completed(how: str, lim
     model = Strict([*[call("look")] * (limit - 1), say("done")])
     played = await play(Agent("clerk", model=model, tools=[look], max_steps=limit), how=how)
     assert (played.status, played.answer, len(model.requests)) == ("completed", "done", limit)
+
+
+@both_ways
+async def test_C19_a_call_that_waits_is_no_round_of_a_loop(how: str) -> None:
+    """Look, pay, look, pay: the payment that waits is no step yet; approved it runs, and its result is delivered."""
+    paid: list[int] = []
+
+    @tool(requires_approval=True)
+    async def pay(amount: int) -> str:
+        paid.append(amount)
+        return "paid"
+
+    model = Strict([*[call("look"), call("pay", amount=5)] * 2, say("paid twice")])
+    async with Runtime() as runtime:
+        run, result = await park(runtime, Agent("clerk", model=model, tools=[look, pay]), how=how)
+        for _ in range(2):
+            assert result.status == "suspended"
+            result = await decided(runtime, run, (result.requests[0].id, "approve", {}), how=how)
+        assert (result.status, result.answer, paid) == ("completed", "paid twice", [5, 5])
+        assert tools_said(result.trace.messages) == ["seen", "paid"] * 2
+        assert [r["verdict"]["warnings"] for r in result.records if "warnings" in r["verdict"]] == []
+
+
+@both_ways
+async def test_C19_the_outcome_names_the_steps_of_the_loop(how: str) -> None:
+    """Only finished calls of this run count, and the record of the stop says which."""
+
+    @tool(effect="pure")
+    async def list_all() -> str:
+        return "nothing"
+
+    model = Strict([call("look"), call("list_all")] * 6)
+    agent = Agent("clerk", model=model, tools=[look, list_all], loop_breaker=LoopBreaker(window=4, on_hit=("stop",)))
+    played = await play(agent, how=how)
+    assert (played.status, played.reason, played.by) == ("stopped", "loop", "lictor/loop-breaker")
+    [record] = [record for record in played.records if record["verdict"].get("reason") == "loop"]
+    assert dict(record["verdict"]["evidence"]["verification_pointers"]) | {"arguments": ""} == {
+        "tool": "look",
+        "arguments": "",
+        "period": "2",
+        "steps": "call_0,call_1,call_2,call_3",
+        "count": "2",
+        "score": "1.0",
+    }
 
 
 @both_ways

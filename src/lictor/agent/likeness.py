@@ -7,57 +7,76 @@ have are not compared at all, so that the cost grows with what differs and not w
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import Counter
-from itertools import accumulate
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Final
 
 __all__ = ["Text", "likeness"]
 
 LONG: Final = 4_096  # characters; up to here the distance of whole texts costs some 0.1 ms
-SAMPLE: Final = 2_048  # characters looked at to find out where a text can be cut
-PASSAGE: Final = 40  # characters wanted between two cuts
+SAMPLE: Final = 512  # places looked at to find out where a text can be cut
+PASSAGE: Final = 64  # characters wanted between two cuts
 LEAST_ANCHOR: Final = 12  # shorter passages are found by accident
 # A page number that counts on is progress. In Chinese and Japanese an ordinal is one; a numeral alone is any word.
-_NUMBER: Final = re.compile(r"\d+|第[〇零一二两三四五六七八九十百千万]+")
 _NUMERALS: Final = frozenset("第〇零一二两三四五六七八九十百千万")
+_DIGITS: Final = "０-９٠-٩۰-۹०-९"  # of other scripts
+_MAYBE: Final = re.compile(f"[第{_DIGITS}]")
+_NUMBER: Final = re.compile(f"[{_DIGITS}]+|第[〇零一二两三四五六七八九十百千万]+")
+_NO_DIGITS: Final = bytes([byte for byte in range(256) if not 48 <= byte <= 57])
 
 
 class Text:
-    """A text, and what is left of it without case, width and blanks; made when it is asked for."""
+    """A text, and what is left of it without case and blanks; everything is made when it is asked for."""
 
-    __slots__ = ("_plain", "_separator", "raw")
+    __slots__ = ("_places", "_plain", "_separator", "raw")
 
     def __init__(self, raw: str) -> None:
         self.raw = raw
         self._plain: str | None = None
         self._separator: str | None = None
+        self._places: Mapping[str, int] | None = None
 
     @property
     def plain(self) -> str:
-        """The normalised text (NFKC)."""
+        """In lower case, with single blanks; in long texts blanks are left, they are a few edits more."""
         if self._plain is None:
-            raw = self.raw
-            lower = raw.lower() if raw.isascii() else unicodedata.normalize("NFKC", raw).casefold()
-            self._plain = " ".join(lower.split())
+            lower = self.raw.lower()
+            if len(lower) <= LONG and ("\n" in lower or "  " in lower or lower[:1] == " " or lower[-1:] == " "):
+                lower = " ".join(lower.split())
+            self._plain = lower
         return self._plain
 
     @property
     def separator(self) -> str:
-        """A character that stands about every 40 characters in it; empty if there is none."""
+        """One or two characters that stand about every 64 characters in it; empty if nothing does."""
         if self._separator is None:
-            counted = Counter(self.plain[:: max(1, len(self.plain) // SAMPLE)])
-            wanted = counted.total() / PASSAGE
-            found = [(abs(n - wanted), c) for c, n in counted.items() if wanted / 4 <= n <= 2 * wanted]
-            found = [(off, c) for off, c in found if c not in _NUMERALS and not c.isdigit()]
+            plain = self.plain
+            pairs = [plain[place : place + 2] for place in range(0, len(plain) - 1, max(1, len(plain) // SAMPLE))]
+            counted = Counter([*pairs, *[pair[0] for pair in pairs]])
+            wanted = len(pairs) / PASSAGE
+            found = [(abs(n - wanted), cut) for cut, n in counted.items() if wanted / 2 <= n <= 8 * wanted]
+            found = [(off, cut) for off, cut in found if not any(c in _NUMERALS or c.isdigit() for c in cut)]
             self._separator = min(found)[1] if found else ""
         return self._separator
+
+    @property
+    def places(self) -> Mapping[str, int]:
+        """Where each passage starts; -1 for one that stands there more than once."""
+        if self._places is None:
+            places: dict[str, int] = {}
+            start = 0
+            for passage in self.plain.split(self.separator):
+                places[passage] = -1 if passage in places else start
+                start += len(passage) + len(self.separator)
+            self._places = places
+        return self._places
 
 
 def likeness(left: Text, right: Text, least: float) -> float:
     """Return how alike two texts are: 1 - edit distance / longer length, or 0.0 if that is below `least`.
 
-    Texts whose numbers differ are not alike: page 12 is not page 11 again. Of texts longer than 4,096 characters the
+    Texts with other digits are not alike: page 12 is not page 11 again. Of texts longer than 4,096 characters the
     distance is bounded from above, so one that is called alike is.
     """
     if left.raw == right.raw or left.plain == right.plain:
@@ -66,44 +85,50 @@ def likeness(left: Text, right: Text, least: float) -> float:
     most = int((1 - least) * longest + 1e-9)
     if abs(len(left.plain) - len(right.plain)) > most:
         return 0.0
-    if longest <= LONG:
+    if longest <= LONG or not left.separator:
         found = _gap(left.plain, right.plain, most)
     else:
-        found = _passages(left.plain, right.plain, most, left.separator)
+        found = _passages(left, right.plain, most)
     return 0.0 if found > most else 1 - found / longest
+
+
+@cache
+def _distance() -> Callable[..., int]:
+    from rapidfuzz.distance import Levenshtein
+
+    return Levenshtein.distance
 
 
 def _gap(left: str, right: str, most: int) -> int:
     """The edit distance, or more than `most` if it is more, or if other numbers stand there."""
-    if left == right:
-        return 0
-    from rapidfuzz.distance import Levenshtein
-
-    found = Levenshtein.distance(left, right, score_cutoff=most)
-    return most + 1 if found > most or _NUMBER.findall(left) != _NUMBER.findall(right) else found
+    found = _distance()(left, right, score_cutoff=most, score_hint=max(31, len(left) // 32))
+    return most + 1 if found > most or _numbers(left) != _numbers(right) else found
 
 
-def _passages(left: str, right: str, most: int, separator: str) -> int:
-    """The sum of the distances between passages that stand once in `right` and, in the same order, in `left`."""
-    if not separator:
-        return _gap(left, right, most)
-    ours, theirs = left.split(separator), right.split(separator)
-    places: dict[str, int] = {}
-    for place, passage in enumerate(theirs):
-        places[passage] = -1 if passage in places else place
-    starts = [0, *accumulate([len(passage) + 1 for passage in ours])]
-    their_starts = [0, *accumulate([len(passage) + 1 for passage in theirs])]
-    total = done = their_done = 0  # characters up to `done` and `their_done` are compared
-    for place, passage in enumerate(ours):
-        found = places.get(passage, -1)
-        if found < 0 or len(passage) < LEAST_ANCHOR:
+def _numbers(text: str) -> tuple[bytes, list[str]]:
+    """The digits of a text, and the numbers in other scripts."""
+    digits = text.encode("utf-8", "surrogatepass").translate(None, _NO_DIGITS)
+    return digits, [] if text.isascii() or not _MAYBE.search(text) else _NUMBER.findall(text)
+
+
+def _passages(left: Text, right: str, most: int) -> int:
+    """The sum of the distances between the passages that stand once in `left` and, in the same order, in `right`."""
+    ours, places, separator = left.plain, left.places, left.separator
+    cut = len(separator)
+    total = done = our_done = behind = 0  # up to `done` and `our_done` both are compared; `behind` comes next
+    for passage in right.split(separator):
+        start, behind = behind, behind + len(passage) + cut
+        our_start = places.get(passage, -1)
+        if our_start < our_done or len(passage) < LEAST_ANCHOR:
             continue
-        start, their_start = starts[place], their_starts[found]
-        # A passage that was moved is no anchor: what it skips would count as taken out.
-        if their_start < their_done or abs((start - done) - (their_start - their_done)) > most - total:
-            continue
-        total += _gap(left[done:start], right[their_done:their_start], most - total)
+        gap, our_gap = start - done, our_start - our_done
+        if abs(gap - our_gap) > most - total:
+            continue  # it was moved, and is no anchor: what it skips would count as taken out
+        if gap <= cut and our_gap <= cut:
+            total += abs(gap - our_gap)  # there is nothing but the separator
+        else:
+            total += _gap(ours[our_done:our_start], right[done:start], most - total)
         if total > most:
             return total
-        done, their_done = start + len(passage), their_start + len(passage)
-    return total + _gap(left[done:], right[their_done:], most - total)
+        done, our_done = start + len(passage), our_start + len(passage)
+    return total + _gap(ours[our_done:], right[done:], most - total)

@@ -171,8 +171,9 @@ def _sameness(step: _Step, older: _Step, policy: LoopPolicy) -> float:
         if result != old_result and DENIED not in (result, old_result):
             return 0.0
     score = likeness(step.text, older.text, policy.similarity)
-    is_short = min(len(step.text.plain), len(older.text.plain)) < policy.min_length
-    return 0.0 if is_short and score < 1 else score
+    if score in (0.0, 1.0):
+        return score
+    return 0.0 if min(len(step.text.plain), len(older.text.plain)) < policy.min_length else score
 
 
 def _informed(step: _Step, older: _Step) -> _Step:
