@@ -39,7 +39,7 @@ Watch = Annotated[bool, typer.Option("--watch", help="Show it live in a terminal
 
 
 @app.command()
-def run(
+def run(  # noqa: PLR0913 - the options of the command
     target: Annotated[
         str, typer.Argument(metavar="TARGET", help="file.py:agent, module:agent, team.yaml or team.yaml:NAME")
     ],
@@ -47,6 +47,7 @@ def run(
     key: Annotated[
         str | None, typer.Option("--key", metavar="KEY", help="The same key gives the same run, never a second one.")
     ] = None,
+    user: Annotated[str | None, typer.Option("--user", metavar="USER", help="Whom the run is for.")] = None,
     store: Store = None,
     wait: Wait = "park",
     watch: Watch = False,
@@ -62,7 +63,7 @@ def run(
     store = store or os.environ.get("LICTOR_STORE") or _store_of(target)
 
     async def begin(runtime: Runtime) -> Run:
-        handle = await runtime.start(agent, task, key=key, source=_place_of(target))
+        handle = await runtime.start(agent, task, key=key, user=user, source=_place_of(target))
         row = runtime.row(handle.id)
         if row.definition != agent.name:
             raise DefinitionError(
