@@ -29,6 +29,7 @@ from lictor.models import OpenAIModel, ScriptedModel
 from lictor.runs import Budget, Event, RunResult, Usage, User
 
 if _typing.TYPE_CHECKING:
+    from lictor.adapters import MCPServer
     from lictor.runtime import Run, Runtime
     from lictor.team import Team, TeamInterceptor
 
@@ -52,6 +53,7 @@ __all__ = [
     "Interceptor",
     "LictorError",
     "LoopBreaker",
+    "MCPServer",
     "Mask",
     "MaxCalls",
     "OpenAIModel",
@@ -78,6 +80,10 @@ def __getattr__(name: str) -> _typing.Any:
         from lictor import runtime
 
         return getattr(runtime, name)
+    if name == "MCPServer":
+        from lictor import adapters
+
+        return adapters.MCPServer
     if name in ("Team", "TeamInterceptor"):
         from lictor import team
 

@@ -145,6 +145,7 @@ def _gist(kind: str, payload: Mapping[str, Any]) -> str:
 
 
 SHOWN = (
+    "member", "instruction",
     "status", "tool", "arguments", "content", "text", "kind", "request", "verb", "decided_by", "error", "reason", "by",
     "why", "model",
 )  # fmt: skip

@@ -10,7 +10,7 @@ from lictor.runtime.listing import ChildRun
 from lictor.runtime.retention import Pruned, prune
 from lictor.runtime.row import RUNS, SIGNALS, RunRow, Signal
 from lictor.runtime.runtime import Runtime
-from lictor.runtime.targets import definition_of, load_target
+from lictor.runtime.targets import definition_of, file_of, file_schema, load_target, yaml_of
 
 __all__ = [
     "RUNS",
@@ -25,6 +25,9 @@ __all__ = [
     "Runtime",
     "Signal",
     "definition_of",
+    "file_of",
+    "file_schema",
     "load_target",
     "prune",
+    "yaml_of",
 ]

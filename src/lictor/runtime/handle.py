@@ -35,6 +35,11 @@ class Run:
         return self._runtime.row(self.id).status
 
     @property
+    def runtime(self) -> Runtime:
+        """The Runtime it was asked of."""
+        return self._runtime
+
+    @property
     def user(self) -> Any:
         """Whom the run is for, as given at the start."""
         return self._runtime.row(self.id).user

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import TracebackType
 from typing import Any, Literal
 
@@ -253,6 +253,28 @@ class Runtime:
         if row is None:
             raise NotResumable(f"there is no run {run_id!r} in this store")
         return row
+
+    def definition(self, run_id: str) -> Definition | None:
+        """The agent or team of a root run, if it is known here."""
+        row = self.row(run_id)
+        return self._definitions.find(row) if self._definitions.knows(row) else None
+
+    def limits(self, run_id: str) -> Mapping[str, Any]:
+        """The limits of a root run that are set: fields of Budget, `max_steps`, `max_turns`, `max_handoffs`.
+
+        Only those it was started with, when its agent is not known here.
+        """
+        row, definition = self.row(run_id), self.definition(run_id)
+        if definition is None:
+            return row.limits
+        max_steps, bounds, budget = check_limits(definition, row.limits)
+        found = {name: getattr(definition, name, None) for name in ("max_steps", "max_turns", "max_handoffs")}
+        found |= {"max_steps": max_steps or found["max_steps"], **bounds}
+        for name in () if budget is None else (each.name for each in fields(budget) if each.init):
+            own = getattr(budget, name)
+            given = [value for value in (found.get(name), own) if value is not None]
+            found[name] = min(given) if name in found and given else own
+        return {name: value for name, value in found.items() if value is not None}
 
     async def trace(self, run_id: str) -> AgentTrace | TeamTrace:
         """The transcript and steps of a run (root or nested), in any status; of a team its records too."""

@@ -13,6 +13,7 @@ from lictor.journal import Store, open_store
 from lictor.models import ChatModel, Entry, OpenAIModel, PydanticAIModel, ScriptedModel
 from lictor.runs import TERMINAL, RunResult
 from lictor.runtime import RUNS, Run, RunRow, Runtime
+from lictor.team import Team
 from lictor.testing.clock import VirtualClock
 from lictor.testing.invariants import invariants
 from lictor.testing.points import CrashPoint
@@ -80,7 +81,7 @@ class DrivenRuntime:
         self._scripts = Scripts()
         self._options: dict[str, Any] = {}
         self._runtime: Runtime | None = None
-        self._definitions: dict[str, Agent] = {}
+        self._definitions: dict[str, Agent | Team] = {}
         self._started: dict[str, Any] = {}  # run id -> its own interceptors, which a store does not hold
         self._points: list[CrashPoint] = []
 
@@ -118,10 +119,10 @@ class DrivenRuntime:
 
     # driving
 
-    async def start(self, target: Agent, task: Any, **options: Any) -> Run:
+    async def start(self, target: Agent | Team, task: Any, **options: Any) -> Run:
         """Start a run (options as in `Runtime.start`) and return its handle.
 
-        Raises DefinitionError when the agent, or one it uses as a tool, would call a real model: script it.
+        Raises DefinitionError when the agent, a member, or one it uses as a tool, would call a real model: script it.
         """
         self._check_models(target)
         self._definitions.setdefault(target.name, target)
@@ -132,7 +133,7 @@ class DrivenRuntime:
         self._started[run.id] = options.get("interceptors", ())
         return Run(cast("Runtime", self), run.id)
 
-    async def run_to_park(self, target: Agent, task: Any, **options: Any) -> RunResult:
+    async def run_to_park(self, target: Agent | Team, task: Any, **options: Any) -> RunResult:
         """Start a run and wait until it parks or ends; `requests` of the result holds what it waits for."""
         return await (await self.start(target, task, **options)).result()
 
@@ -211,7 +212,7 @@ class DrivenRuntime:
             await self._runtime.__aenter__()
         return self._runtime
 
-    async def _open_start(self, target: Agent, task: Any, options: Mapping[str, Any]) -> Run:
+    async def _open_start(self, target: Agent | Team, task: Any, options: Mapping[str, Any]) -> Run:
         return await (await self._open()).start(target, task, **options)
 
     async def _open_decide(self, request_id: str, verb: str, by: Actor | str, more: Mapping[str, Any]) -> Request:
@@ -247,13 +248,17 @@ class DrivenRuntime:
             if interceptors and opened.row(run_id).status not in TERMINAL:
                 await opened.resume(run_id, interceptors=interceptors)
 
-    def _check_models(self, agent: Agent) -> None:
+    def _check_models(self, target: Agent | Team) -> None:
         """Nobody pays a provider by forgetting a script."""
+        agent = target.supervision.agent if isinstance(target, Team) else target
         if agent.name not in self._scripts:
             real = [model.id for model in agent.models if _is_real(model)]
             if real:
                 how = f"give runtime.script({agent.name}=[...]) before it starts"
                 raise DefinitionError(f"agent {agent.name!r} would call {real[0]}; {how}")
+        for member in target.members if isinstance(target, Team) else ():
+            if isinstance(member, Agent | Team):
+                self._check_models(member)
         for tool in agent.tool_table.values():
             if isinstance(tool.agent, Agent):
                 self._check_models(tool.agent)
