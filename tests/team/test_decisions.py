@@ -145,7 +145,9 @@ async def test_an_exact_name_is_an_assignment() -> None:
     assert (result.status, len(requests(ada))) == ("completed", 1)
 
 
-@pytest.mark.parametrize("text", ["FINISHED", "FINISHING soon", "FINISH_LINE", "we FINISH", "Ada", "ada.", "ask ada", "bob or ada"])
+@pytest.mark.parametrize(
+    "text", ["FINISHED", "FINISHING soon", "FINISH_LINE", "we FINISH", "Ada", "ada.", "ask ada", "bob or ada"]
+)
 def test_words_are_never_guessed(text: str) -> None:
     """No marker inside a word or a line, no name inside a sentence."""
     response = ModelResponse(content=text)
@@ -218,7 +220,9 @@ async def test_an_answer_that_is_sent_back_has_another_turn() -> None:
         bad = context["interception_point"] == "output" and context["target"]["content"] == "bad"
         return Verdict.retry("rude") if bad else Verdict.allow()
 
-    team, ada, _ = two(interceptors=[hook("intercept", judge)], model=boss(finish("bad"), assign("ada"), finish("good")))
+    team, ada, _ = two(
+        interceptors=[hook("intercept", judge)], model=boss(finish("bad"), assign("ada"), finish("good"))
+    )
     result = await team.run("go")
     assert (result.answer, len(requests(ada))) == ("good", 1)
     assert "rude" in told_of(team.model, 1)

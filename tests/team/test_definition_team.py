@@ -71,7 +71,9 @@ def test_a_team_needs_a_proper_name(name: Any) -> None:
         Team(name, members=[ADA], protocol="none")
 
 
-@pytest.mark.parametrize("limits", [{"max_steps": 3}, {"max_turns": -1}, {"max_turns": True}, {"no_such": 1}, {"max_handoffs": "2"}])
+@pytest.mark.parametrize(
+    "limits", [{"max_steps": 3}, {"max_turns": -1}, {"max_turns": True}, {"no_such": 1}, {"max_handoffs": "2"}]
+)
 async def test_limits_of_a_run_are_checked_before_it_starts(limits: dict[str, Any]) -> None:
     """In memory and in a Runtime, and nothing is stored."""
     team = Team("room", members=[ADA], protocol="none")

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from teamplay import ANA, World, approve, boss, finish, hook, holds, kinds, reject, requests, skips, told, two
+from teamplay import ANA, World, approve, boss, finish, holds, hook, kinds, reject, requests, skips, told, two
 
 from lictor import Agent, Governance, Runtime, Verdict
 from lictor.hooks import ALLOW

@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from teamplay import ANA, HOOKS, World, agent, assign, call, delegate, finish, holds, say, told, transfer
+from teamplay import ANA, HOOKS, World, assign, call, delegate, finish, holds, say, told, transfer
 
 from lictor import Agent, ScriptedModel, Team, Verdict, tool
 from lictor.errors import SimulatedCrash

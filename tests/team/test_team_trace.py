@@ -278,4 +278,6 @@ async def test_the_events_of_a_stream_end_once_and_tell_members() -> None:
     roots = [event for event in events if event.kind == "run_finished" and event.run_id == events[0].run_id]
     assert (len(roots), events[-1] is roots[0]) == (1, True)
     assert "".join(event.payload["text"] for event in events if event.kind == "model_delta")
-    assert [event.kind for event in events].index("member_started") < [event.kind for event in events].index("member_finished")
+    assert [event.kind for event in events].index("member_started") < [event.kind for event in events].index(
+        "member_finished"
+    )

@@ -11,6 +11,7 @@ from lictor.agent.held import HELD
 from lictor.agent.history import History, Window, blocks, problems_of
 from lictor.agent.incremental import Incremental
 from lictor.agent.machine import AgentMachine, AgentState
+from lictor.agent.modelstep import drop_held
 from lictor.agent.places import here_only
 from lictor.agent.plan import plan_for, resolve_order
 from lictor.agent.repeats import DenyRepeats
@@ -46,6 +47,7 @@ __all__ = [
     "begin",
     "blocks",
     "cut",
+    "drop_held",
     "due_calls",
     "error_result",
     "fingerprint",
