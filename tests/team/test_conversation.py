@@ -118,11 +118,8 @@ async def test_a_run_that_failed_leaves_the_task_and_no_answer(status: str) -> N
 
 
 def _no_answer(context: Any) -> Any:
-    return (
-        Verdict.deny("no")
-        if context["interception_point"] == "output" and context["target"]["content"] == "no"
-        else Verdict.allow()
-    )
+    denied = context["interception_point"] == "output" and context["target"]["content"] == "no"
+    return Verdict.deny("no") if denied else Verdict.allow()
 
 
 async def test_agents_and_teams_share_a_conversation() -> None:
