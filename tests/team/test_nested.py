@@ -121,7 +121,7 @@ async def test_the_budget_above_holds_for_everything_below() -> None:
 async def test_policies_above_hold_below() -> None:
     """A tool that is denied above is denied to the member of the member, and the record has the whole path."""
     tool = Worked(effect="pure")
-    deny = hook("intercept", lambda context: _no_act(context))
+    deny = hook("intercept", _no_act)
     worker = agent("worker", call("act", who="w"), say("x"), tools=[tool.tool])
     below = Team("below", members=[worker], protocol="sequential")
     world = World()
