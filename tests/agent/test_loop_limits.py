@@ -142,7 +142,7 @@ async def test_the_budget_of_a_nested_agent_is_its_own_and_its_parents(how: str)
 @both_ways
 async def test_depth_and_number_of_nested_runs_are_limited(how: str) -> None:
     """Beyond `max_depth` and `max_children` a call is answered `not_run`, and the loop goes on."""
-    inner = Agent("inner", model=Strict([say("in")], id="inner"))
+    inner = Agent("inner", model=Strict([say("in"), say("in")], id="inner"))
     model = Strict([[call("inner", task="a"), call("inner", task="b"), call("inner", task="c")], say("ok")])
     played = await play(Agent("outer", model=model, tools=[inner], max_children=2), how=how)
     told = [json.loads(text) for text in tools_said(played.messages)]

@@ -218,7 +218,8 @@ async def test_D08_each_message_is_shown_once_after_every_restore(how: str) -> N
         shown = [json.dumps(dict(message), default=dict, sort_keys=True) for message in request.messages]
         assert len(set(shown)) == len(shown) == 1 + 2 * number
         assert strict_problem(request.messages) is None
-    stored = (await old.conversation("c")).messages
+    async with reopened(old, agent) as last:
+        stored = (await last.conversation("c")).messages
     ids = [message["tool_call_id"] for message in stored if message["role"] == "tool"]
     assert ids == ["call_0", "call_1", "call_2"]
 

@@ -37,7 +37,7 @@ def test_an_example_says_what_it_is_and_stays_short(example):
     for path in example.rglob("*.py"):
         text = path.read_text()
         assert path.name.startswith("test_") or ast.get_docstring(ast.parse(text)), path
-        assert len(text.splitlines()) <= 60, path
+        assert len(text.splitlines()) <= 65, path
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda path: path.stem)
@@ -56,6 +56,6 @@ def test_a_scenario_runs_and_is_short(scenario, tmp_path):
 
 def test_there_are_examples():
     """An empty folder would let the tests above pass."""
-    assert {path.name for path in EXAMPLES} >= {"1_policy", "2_team", "7_tests"}
+    assert {path.name for path in EXAMPLES} >= {"1_policy", "2_team", "3_service", "7_tests"}
     names = {"team_breaker", "team_permission", "team_archive", "team_routing"}
     assert {path.stem for path in SCENARIOS} >= names

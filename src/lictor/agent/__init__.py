@@ -7,6 +7,7 @@ from lictor.agent.breaker import LoopBreaker, TraceRecord, TraceView
 from lictor.agent.calls import due_calls
 from lictor.agent.children import outcome_value
 from lictor.agent.definition import Agent
+from lictor.agent.folded import snapshot
 from lictor.agent.handlers import STEPS
 from lictor.agent.held import HELD
 from lictor.agent.history import History, Window, blocks, problems_of
@@ -20,7 +21,7 @@ from lictor.agent.results import cut, error_result, render, safe_value
 from lictor.agent.running import begin, result_of, run_agent, split_limits, stream_agent
 from lictor.agent.session import NO_GOVERNANCE, Mediator, Options, Session
 from lictor.agent.sources import SourceTool
-from lictor.agent.stint import stint
+from lictor.agent.stint import SOURCED_STEPS, stint
 from lictor.agent.tools import Tool, ToolContext, ToolSource, fingerprint, foreign_tool, tool, tool_spec
 from lictor.agent.trace import AgentTrace, trace_of
 
@@ -28,6 +29,7 @@ __all__ = [
     "DENIED",
     "HELD",
     "NO_GOVERNANCE",
+    "SOURCED_STEPS",
     "STEPS",
     "Agent",
     "AgentMachine",
@@ -68,6 +70,7 @@ __all__ = [
     "result_of",
     "run_agent",
     "safe_value",
+    "snapshot",
     "split_limits",
     "stint",
     "stream_agent",

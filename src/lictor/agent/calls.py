@@ -91,11 +91,14 @@ class CallState(NamedTuple):
         return self.status == UNKNOWN or (self.status == WAITING and self.kind == "unknown_effect")
 
     def but(self, **changes: Any) -> CallState:
-        """This call with other values; `_replace` in half the function calls."""
-        return _tuple(CallState, map(changes.pop, CALL_FIELDS, self))
+        """This call with other values; `_replace` in a third of the time."""
+        values = [*self]
+        for name in changes:
+            values[PLACES[name]] = changes[name]
+        return _tuple(CallState, values)
 
 
-CALL_FIELDS = CallState._fields
+PLACES = {name: place for place, name in enumerate(CallState._fields)}
 _tuple = tuple.__new__
 
 

@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lictor.agent.breaker import LoopBreaker
+from lictor.agent.children import agent_tool
 from lictor.agent.history import History
 from lictor.agent.incremental import Incremental
 from lictor.agent.repeats import DenyRepeats
+from lictor.agent.running import run_agent, stream_agent
 from lictor.agent.sources import Attached, attach, is_source
 from lictor.agent.tools import Tool, tool
 from lictor.errors import DefinitionError
@@ -183,8 +185,6 @@ class Agent:
 
     def as_tool(self, name: str | None = None, description: str | None = None) -> Tool:
         """This agent as a tool with one argument, `task`: a child run under the same policies and budget."""
-        from lictor.agent.children import agent_tool
-
         return agent_tool(self, name, description)
 
     async def run(self, task: Any, **options: Any) -> RunResult:
@@ -192,14 +192,10 @@ class Agent:
 
         Raises InterceptionBlocked for a run that ended `blocked`; every other outcome is returned.
         """
-        from lictor.agent.running import run_agent
-
         return await run_agent(self, task, **options)
 
     def stream(self, task: Any, **options: Any) -> AsyncIterator[Event]:
         """The events of such a run. It ends with `run_finished`; leaving it early cancels the run."""
-        from lictor.agent.running import stream_agent
-
         return stream_agent(self, task, **options)
 
 

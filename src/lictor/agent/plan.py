@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lictor.agent.approvals import RequiresApproval
 from lictor.agent.breaker import LoopBreaker
-from lictor.agent.definition import Agent
 from lictor.agent.recall import wanted
 from lictor.agent.structured import OutputType
 from lictor.agent.tools import Tool, fingerprint, tool_spec
@@ -25,6 +24,9 @@ from lictor.hooks import (
     interceptor,
 )
 from lictor.values import FrozenList, canonical_json, digest, freeze
+
+if TYPE_CHECKING:
+    from lictor.agent.definition import Agent
 
 __all__ = ["Plan", "gate_for", "plan_for", "resolve_order"]
 

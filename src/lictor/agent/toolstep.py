@@ -11,6 +11,7 @@ from lictor.agent.approvals import StepResolver
 from lictor.agent.calls import ALLOWED, ENDING, NEW, RUNNING, CallState, ended
 from lictor.agent.held import Held
 from lictor.agent.loops import LOOP
+from lictor.agent.machine import taken
 from lictor.agent.points import changed, decider, is_host_error, terminates
 from lictor.agent.recall import recalled
 from lictor.agent.results import ErrorKind, cut, error_result, render, safe_value
@@ -47,7 +48,7 @@ async def judge_step(session: Session, command: Command) -> bool:
         # `changed`, spelt out here and below: this is every tool call's way.
         final: Mapping[str, Any] | None = args
         if emission.denies or emission.verdict.decision == "transform":
-            final = _final(session, call, args, emission)
+            final = await _final(session, call, args, emission)
         if final is None:
             return DONE
         alone = not live.state.calls[1:] and not call.gated and session.mediator is None
@@ -93,8 +94,10 @@ def _edited(
     return edited
 
 
-def _final(session: Session, call: CallState, args: Mapping[str, Any], emission: Emission) -> Mapping[str, Any] | None:
-    """The arguments the verdict leaves; None (and an error result) when a transform made them unfit."""
+async def _final(
+    session: Session, call: CallState, args: Mapping[str, Any], emission: Emission
+) -> Mapping[str, Any] | None:
+    """The arguments the verdict leaves; None (and an error result, closed at its point) when they became unfit."""
     if not changed(emission):
         return args
     final: Mapping[str, Any] = thaw(emission.target)
@@ -103,7 +106,9 @@ def _final(session: Session, call: CallState, args: Mapping[str, Any], emission:
     try:
         session.tools[call.name].parse(final)
     except ToolArgumentsInvalid as exc:
-        _judged_no(session, call, error_result("invalid_arguments", call.name, "; ".join(exc.problems)))
+        problem = error_result("invalid_arguments", call.name, "; ".join(exc.problems))
+        await session.points.emit(session.builder.post_tool_call, call.id, call.name, call.args, problem, True)
+        _judged_no(session, call, problem)
         return None
     return final
 
@@ -228,9 +233,14 @@ def _start(session: Session, call: CallState, tool: Any, args: Mapping[str, Any]
         payload.update(_changed(session, call, args))
     if tool.agent is not None:
         payload["child"] = new_id()
-    live.record("tool_started", payload, live.clock.stamped if call.status == NEW else None)
-    if approver is not None and approved is not None:
-        approver.docket.consume(approved, call.digest or "")
+    at = live.clock.stamped if call.status == NEW else None
+    if approver is None or approved is None:
+        live.record("tool_started", payload, at)
+        return True
+    with live.store.transaction(live.root):  # the intent and what it uses up, or neither
+        live.record("tool_started", payload, at)
+        if not approver.docket.consume(approved, call.digest or ""):
+            raise LictorError(f"call {call.id}: its approval was used meanwhile")
     return True
 
 
@@ -246,7 +256,8 @@ async def _run(session: Session, call: CallState, tool: Any) -> bool:
     faults.reach("effect.before")
     started = session.monotonic()
     is_error = True
-    stopped: asyncio.CancelledError | RunAborted | None = None
+    stopped: asyncio.CancelledError | None = None
+    aborted: Cause | None = None
     value: Any
     try:
         if tool.agent is None:
@@ -264,14 +275,13 @@ async def _run(session: Session, call: CallState, tool: Any) -> bool:
         stopped = None if _own() else exc
         value = _cancelled(session, stopped)
     except Exception as exc:  # noqa: BLE001 - a tool is foreign code; whatever it raises is its result
-        stopped = exc if isinstance(exc, RunAborted) else None
+        aborted = Cause("failed", error=str(exc)) if isinstance(exc, RunAborted) else None
         value = _failure(exc, tool)
     faults.reach("effect.after")
     elapsed = (session.monotonic() - started) * 1000
-    closed = "cancelled" if isinstance(stopped, asyncio.CancelledError) else None
-    aborted = Cause("failed", error=str(stopped)) if isinstance(stopped, RunAborted) else None
+    closed = None if stopped is None else "cancelled"
     done = await _finish(session, call, value, is_error, elapsed, closed, aborted)
-    if isinstance(stopped, asyncio.CancelledError):
+    if stopped is not None:
         raise stopped
     return done
 
@@ -354,7 +364,11 @@ async def _finish(
         final = error_result(kind, emission.verdict.reason or "denied", emission.verdict.message or "")
         is_error = True
         cause = _consequence(session, emission) or cause
-    payload = {"call": call.id, "tool": call.name, "content": cut(render(final)), "is_error": is_error}
+    content = cut(render(final))
+    payload: dict[str, Any] = {"call": call.id, "tool": call.name, "content": content, "is_error": is_error}
+    below = () if call.child is None else live.store.entries(call.child)
+    if below:
+        payload["positions"] = taken(below)
     if closed is not None:
         return session.record_end("call_closed", {**payload, "why": closed}, cause)
     if cause is not None:

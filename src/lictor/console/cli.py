@@ -145,5 +145,5 @@ def conformance(
         raise typer.Exit(FAILED)
 
 
-for verbs in ("showing", "verbs", "deciding"):
-    import_module(f"lictor.console.{verbs}")  # registers the verbs over a stored run
+for verbs in ("showing", "verbs", "deciding", "auditing", "serving"):
+    import_module(f"lictor.console.{verbs}")  # registers the verbs over a store and its runs

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 Watch = Annotated[bool, typer.Option("--watch", help="Show it live in a terminal; elsewhere print each step.")]
+runs_app = typer.Typer(name="runs", rich_markup_mode=None)
+app.add_typer(runs_app)
 
 # ---- running ----------------------------------------------------------------------------------
 
@@ -156,9 +158,11 @@ def _definition(run_id: str, name: str, target: str | None, *, given: bool) -> A
 # ---- looking ----------------------------------------------------------------------------------
 
 
-@app.command()
-def runs(store: Store = None, as_json: Json = False) -> None:
+@runs_app.callback(invoke_without_command=True)
+def runs(context: typer.Context, store: Store = None, as_json: Json = False) -> None:
     """List the runs of a store, newest last."""
+    if context.invoked_subcommand is not None:
+        return
     from lictor.console import query
     from lictor.console.lines import run_lines
 
@@ -235,8 +239,9 @@ def inbox(
 def doctor(store: Store = None, as_json: Json = False) -> None:
     """Check a store: schema, damage, runs by status, open requests, stale leases.
 
-    Changes nothing, an older schema is told and not migrated. Ends with 1 when the file is damaged or a driver died in
-    the middle of a step.
+    Also every promise about what is stored: requests are decided once, numbers have no gap, no effect is committed
+    twice, what a run tells is what its row says. Changes nothing, an older schema is told and not migrated. Ends
+    with 1 when the file is damaged, a promise is broken, or a driver died in the middle of a step.
     """
     from lictor.console import query
     from lictor.console.lines import health_lines
@@ -261,6 +266,8 @@ def doctor(store: Store = None, as_json: Json = False) -> None:
         say(health_lines(found, store))
     if found["damage"]:
         fail(FAILED, f"{url} is damaged; restore a backup")
+    if found["broken"]:
+        fail(FAILED, f"{url} breaks {len(found['broken'])} promise(s); keep a copy and report it")
     if found["stale_leases"]:
         fail(
             FAILED,

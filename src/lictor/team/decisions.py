@@ -137,12 +137,18 @@ def read_text(response: ModelResponse, members: Sequence[str], marker: str) -> M
     if said in members:
         return _called(response, "assign", {"member": said, "instruction": ""})
     for number, line in enumerate(said.splitlines()):
-        if line.lstrip().startswith(marker):
+        if begins(line.lstrip(), marker):
             rest = line.lstrip()[len(marker) :].lstrip(" :")
             after = "\n".join([rest, *said.splitlines()[number + 1 :]]).strip()
             before = "\n".join(said.splitlines()[:number]).strip()
             return _called(response, "finish", {"answer": after or before})
     return response
+
+
+def begins(line: str, marker: str) -> bool:
+    """Whether a line begins with the marker as a word of its own."""
+    after = line[len(marker) : len(marker) + 1]
+    return line.startswith(marker) and not (after.isalnum() or after == "_")
 
 
 def _called(response: ModelResponse, name: str, arguments: dict[str, Any]) -> ModelResponse:

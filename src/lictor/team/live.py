@@ -6,18 +6,20 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from lictor.agent import Session, Window, blocks, used_below
-from lictor.hooks import Bound, Emission, Verdict, awaited, pending
-from lictor.runs import Budget, Cause, Ledger, Usage
+from lictor.agent import Session, Window, blocks, safe_value, used_below
+from lictor.errors import NotSerializable, ToolArgumentsInvalid
+from lictor.hooks import Bound, Emission, Raised, Verdict, awaited, pending, verdict_of
+from lictor.runs import Budget, Ledger, Usage
 from lictor.team.decisions import unroutable
 from lictor.team.interceptor import Hook
 from lictor.team.trace import TeamTrace, Told
 from lictor.team.wrapping import ModelRequestView
+from lictor.values import freeze
 
 if TYPE_CHECKING:
     from lictor.team.definition import Team
 
-__all__ = ["BEFORE", "CURRENT", "TeamHistory", "TeamLive", "bound_of", "keep_extras"]
+__all__ = ["BEFORE", "CURRENT", "TeamHistory", "TeamLive", "bound_of", "handed", "keep_extras"]
 
 CURRENT: ContextVar[Session] = ContextVar("lictor.team")
 """The supervisor's run whose step is performed: what the team's own tools and interceptors are about."""
@@ -31,15 +33,17 @@ class TeamLive:
         team: the definition.
         hooks: whoever has a word at a moment, outermost first.
         told: what traces show of the run.
+        per_run: the interceptors given for this run, as they go on to the members.
     """
 
-    __slots__ = ("_accounts", "children", "hooks", "prepared", "team", "told")
+    __slots__ = ("_accounts", "children", "hooks", "per_run", "prepared", "team", "told")
 
     asks = "feedback"
 
-    def __init__(self, team: Team, hooks: Sequence[Hook], told: Told) -> None:
+    def __init__(self, team: Team, hooks: Sequence[Hook], told: Told, per_run: Any = ()) -> None:
         self.team = team
         self.hooks = tuple(hooks)
+        self.per_run = per_run
         self.told = told
         self.children: dict[str, Session] = {}
         self._accounts: dict[str, Ledger] = {}
@@ -66,10 +70,9 @@ class TeamLive:
             trace = self.trace(session)
             answer: Any = await self._said(session, hook.method(name), trace, view)
             reason = trace.resumed()
-            if reason is not None and answer is None:
+            if reason is not None and (answer is None or answer is True):
                 answer = Verdict.escalate("suspended", reason)
-            keep_extras(session, trace)
-            self.prepared[f"{hook.name}.{name}"] = answer
+            self.prepared[f"{hook.name}.{name}"] = keep_extras(session, trace) or answer
         return view.messages, view.tools, view.settings
 
     async def _said(self, session: Session, method: Any, *given: Any) -> Any:
@@ -80,10 +83,12 @@ class TeamLive:
             return exc
 
     def again(self, session: Session, emission: Emission) -> str | None:
-        """Ask again when nobody but `on_model_end` denied (40-team)."""
+        """Ask again when nobody but `on_model_end` denied (40-team); what could not say so ends the run."""
         stopped = emission.control is not None and emission.control.control == "stop"
-        names = [name for name, _ in emission.denies]
-        if stopped or not names or not all(name.endswith(".on_model_end") for name in names):
+        denies = emission.denies
+        if stopped or not denies or not all(name.endswith(".on_model_end") for name, _ in denies):
+            return None
+        if any((verdict.reason or "").startswith("host_error:") for _, verdict in denies):
             return None
         verdict = emission.verdict
         return f"Your last answer was not accepted: {verdict.reason or 'denied'}. {verdict.message or ''}".strip()
@@ -93,16 +98,26 @@ class TeamLive:
         members = tuple(self.team.table)
         if fault is not None and fault != "empty_answer":
             return fault, problem
-        known = self.team.supervision.tools
-        wrong = [line for call in calls for line in call.problems if call.name in known]
-        wrong += [f"there is no {call.name!r}" for call in calls if call.name not in known]
-        wrong += ["the arguments are no JSON object" for call in calls if call.raw is not None and not call.problems]
+        wrong = [line for call in calls for line in self._wrong(call)]
         if len(calls) > 1 and any(call.name == "finish" for call in calls):
             wrong.append("finish comes alone")
         if calls and not wrong:
             return None, None
         told = unroutable(members)
         return "unroutable", f"{'; '.join(wrong)}. {told}" if wrong else told
+
+    def _wrong(self, call: Any) -> Sequence[str]:
+        """Why a call is no decision."""
+        tool = self.team.supervision.tools.get(call.name)
+        if tool is None:
+            return [f"there is no {call.name!r}"]
+        if call.problems or call.raw is not None:
+            return call.problems or ["the arguments are no JSON object"]
+        try:
+            tool.parse(call.args)
+        except ToolArgumentsInvalid as exc:
+            return exc.problems
+        return ()
 
     def kept(self, session: Session) -> tuple[Mapping[str, Any], ...]:
         """A conversation keeps the task and the answer; who worked on it is in the trace."""
@@ -122,16 +137,20 @@ class TeamLive:
                     account.restore(Usage.of(entry.payload["usage"]))
             for task in live.state.extra.tasks:
                 if task.member == member and task.value is None and task.child:
-                    account.restore(used_below(live.store.root_entries(live.root), task.child))
+                    account.restore(used_below(live.store, task.child))
         return self._accounts[member]
 
-    def transfer(self, run_id: str, member: str, note: str) -> str:
-        """A member hands its task over; only the first transfer of its run counts."""
+    def transfer(self, run_id: str, call_id: str, member: str, note: str) -> str:
+        """A member hands its task over; only the first transfer of its run counts.
+
+        Its run ends when the other calls of the same response have their results (C12).
+        """
         child = self.children[run_id]
-        if any(entry.kind == "handoff" for entry in child.live.store.entries(run_id)):
+        made = handed(child)
+        if made is None:
+            child.live.record("handoff", {"to": member, "note": note, "call": call_id})
+        elif made["call"] != call_id:
             return "only one transfer per turn"
-        child.live.record("handoff", {"to": member, "note": note})
-        child.live.interrupt(Cause("stopped", "handoff", child.agent.name, graceful=True))
         return f"transferred to {member}"
 
     def results(self, session: Session, call_id: str) -> Any:
@@ -145,10 +164,27 @@ class TeamLive:
         return {"status": "completed" if good else "partial", "results": found}
 
 
-def keep_extras(session: Session, trace: TeamTrace) -> None:
-    """Store what a hook left in `trace.extras`, if it changed."""
-    if trace.extras != session.live.state.extra.extras:
-        session.live.record("extras", {"extras": dict(trace.extras)})
+def handed(child: Session) -> Mapping[str, Any] | None:
+    """The transfer that a member made."""
+    entries = child.live.store.entries(child.live.run_id)
+    return next((entry.payload for entry in entries if entry.kind == "handoff"), None)
+
+
+def keep_extras(session: Session, trace: TeamTrace) -> Verdict | None:
+    """Store what a hook changed in `trace.extras`; what cannot be stored is a failure of the hook, and a deny."""
+    before, after = trace.given, trace.extras
+    changed = {name: value for name, value in after.items() if name not in before or before[name] != value}
+    dropped = [name for name in before if name not in after]
+    if not changed and not dropped:
+        return None
+    try:
+        safe = {str(name): safe_value(value)[0] for name, value in changed.items()}
+    except NotSerializable as exc:
+        trace.extras = dict(before)
+        return verdict_of(Raised(exc))
+    session.live.record("extras", {"extras": freeze(safe), "dropped": dropped})
+    trace.given = {**{name: before[name] for name in before if name not in dropped}, **safe}
+    return None
 
 
 class TeamHistory:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from lictor.agent import AgentMachine, AgentState, due_calls
 from lictor.journal import Entry
 from lictor.runs import Command
-from lictor.team.route import Ask, Finish, Go, Hierarchical, Route, RouteState
+from lictor.team.route import Ask, Finish, Go, Hierarchical, Move, Route, RouteState, Unroutable
 from lictor.team.state import ENDED, ENDING, FINISHED, NEW, RUNNING, TEAM_FOLD, Task, TeamState, recorded
 
 __all__ = ["MOST_REFUSED", "TeamMachine"]
@@ -47,6 +47,10 @@ class TeamMachine(AgentMachine):
         before, kind = state, event.kind
         if kind in AgentMachine.kinds:
             state = AgentMachine.fold(self, state, event)
+            if before.retries_in_row and kind == "model_finished" and _only_finishes(event.payload):
+                state = state.but(retries_in_row=before.retries_in_row)  # it answers again: that is still in a row
+        elif "ends" in event.payload:
+            state = AgentMachine.fold(self, state, event._replace(kind="cause", payload=event.payload["ends"]))
         team: TeamState = before.extra
         if kind in TEAM_FOLD:
             team = TEAM_FOLD[kind](team, event.payload, before)
@@ -78,7 +82,7 @@ class TeamMachine(AgentMachine):
                 return () if _waits(state, key) else (Command(key, "node_end"),)
             return tuple(_working(state, team))
         if state.phase != "loop" or state.pending is not None:
-            return AgentMachine.due(self, state)
+            return AgentMachine.step_of(self, state)
         if any(task.status != ENDED for task in team.tasks):
             return tuple(_tasks(state, team.of_call(None)))
         if team.refused > MOST_REFUSED:
@@ -87,10 +91,10 @@ class TeamMachine(AgentMachine):
 
     def _next(self, state: AgentState, team: TeamState) -> tuple[Command, ...]:
         """Whose turn it is."""
-        move = self.route.next(self.view(state), team.records[-1] if team.records else None)
+        move = self._move(state, team)
         if isinstance(move, Ask):
             if team.admitted:
-                return AgentMachine.due(self, state)
+                return AgentMachine.step_of(self, state)
             key = f"{ADMIT}:{team.turn}"
             return () if _waits(state, key) else (Command(key, ADMIT),)
         if isinstance(move, Go):
@@ -98,11 +102,30 @@ class TeamMachine(AgentMachine):
         kind = "answer" if isinstance(move, Finish) else "unroutable"
         return (Command(kind, kind, move),)
 
+    def _move(self, state: AgentState, team: TeamState) -> Move:
+        """What the protocol says; one that fails, or sends work to nobody, ends the run."""
+        name = self.route.name
+        try:
+            move: Any = self.route.next(self.view(state), team.records[-1] if team.records else None)
+        except Exception as exc:  # noqa: BLE001 - a protocol may be foreign code; its failure is an outcome
+            return Unroutable(None, f"protocol:{name}", f"{type(exc).__name__}: {exc}")
+        if not isinstance(move, Move):
+            return Unroutable(None, f"protocol:{name}", f"it gave {type(move).__name__} instead of a move")
+        if isinstance(move, Go) and not (move.members and all(member in self.members for member in move.members)):
+            return Unroutable(None, f"protocol:{name}", f"it chose {', '.join(move.members) or 'nobody'}")
+        if isinstance(move, Ask) and not self.route.supervised:
+            return Unroutable(None, f"protocol:{name}", "it asks for a supervisor and says that there is none")
+        return move
+
     def view(self, state: AgentState) -> RouteState:
         """What the protocol may know."""
         team: TeamState = state.extra
         task = next((message["content"] for message in reversed(state.messages) if message["role"] == "user"), "")
-        return RouteState(self.members, str(task), team.outcomes, team.numbered, team.records, team.turn, team.handoffs)
+        return RouteState(self.members, str(task), team.outcomes, team.chosen, team.records, team.turn, team.handoffs)
+
+
+def _only_finishes(payload: Mapping[str, Any]) -> bool:
+    return all(call["name"] == "finish" for call in payload.get("calls", ()))
 
 
 def _waits(state: AgentState, key: str) -> bool:
@@ -128,9 +151,8 @@ def _tasks(state: AgentState, tasks: Sequence[Task]) -> Iterator[Command]:
 
 
 def _step(task: Task) -> Command | None:
-    if task.status == NEW:
-        return Command(f"member:{task.id}:{ADMIT}", "member_admit", task.id)
-    if task.status in (RUNNING, ENDING):
+    # Admission and work are one command: a run that ends in between finds somebody who works, or nobody.
+    if task.status in (NEW, RUNNING, ENDING):
         return Command(f"member:{task.id}", "member", task.id)
     if task.status == FINISHED:
         return Command(f"member:{task.id}:end", "member_end", task.id)
@@ -151,8 +173,10 @@ def _ending(state: AgentState, team: TeamState) -> Iterator[Command]:
         return
     if busy:
         return
-    if team.settled:
+    if team.settled and (team.hurried or not _waits(state, TEAM_END.key)):
         yield TEAM_END
+    elif team.settled:
+        return
     else:
         yield Command("shutdown", "shutdown")
 
@@ -161,8 +185,8 @@ SETTLES: Mapping[str, str] = {
     "team_opened": OPEN.key,
     "admitted": ADMIT + ":{turn}",
     "node_ended": "node_end:{turn}",
-    "member_started": "member:{task}:" + ADMIT,
-    "skipped": "member:{task}:" + ADMIT,
+    "member_started": "member:{task}",
+    "skipped": "member:{task}",
     "member_ended": "member:{task}:end",
 }
 """The waits that an entry is the end of."""

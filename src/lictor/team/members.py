@@ -6,35 +6,39 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lictor.agent import Agent, Session, assemble, cut, outcome_value, safe_value, stint
+from lictor.agent import SOURCED_STEPS, STEPS, Agent, Session, assemble, cut, outcome_value, safe_value, used_below
 from lictor.journal import Entry
-from lictor.runs import NO_USAGE, Cause, Ledger, Step, Usage
+from lictor.runs import NO_USAGE, Cause, Command, Ledger, Performer, Step, Usage
 from lictor.team.definition import Team
-from lictor.team.live import TeamLive
+from lictor.team.live import TeamLive, handed
 from lictor.team.state import Outcome, Task, TeamState
 from lictor.team.trace import formatted
 from lictor.values import digest
 
-__all__ = ["Worked", "input_of", "work"]
+__all__ = ["Worked", "broken_off", "input_of", "work"]
 
 MOST_SHOWN = 20_000  # bytes of a result that a record keeps; the whole is in the member's own log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worked:
-    """What a member came to: the value for the supervisor, usage, and (tool, arguments, result) digests."""
+    """What a member came to: the value for the supervisor, usage, and (tool, arguments, result) digests; `resumable`
+    says that it failed in a way that may pass."""
 
     value: Mapping[str, Any]
     usage: Usage = NO_USAGE
     tools: Sequence[Sequence[str]] = ()
+    resumable: bool = False
 
 
 async def work(session: Session, team: TeamLive, task: Task) -> Worked | None:
     """Run a member, or go on with it; None while it waits for somebody."""
     member = team.team.supervision.member(task.member)
-    if not isinstance(member, Agent | Team):
-        return await _plain(session, member, task)
     live = session.live
+    if not isinstance(member, Agent | Team):
+        if live.state.cause is not None:  # whoever drove it is gone, and nobody wants its work any more
+            return Worked(value={"status": "cancelled", "reason": "cancelled"})
+        return await _plain(session, member, task)
     fresh = not live.store.entries(task.child or "")
     if fresh:
         refused = _refusal(session)
@@ -49,7 +53,7 @@ async def work(session: Session, team: TeamLive, task: Task) -> Worked | None:
     child.live.join(live)
     team.children[child.live.run_id] = child
     try:
-        await stint(child, member.watchers)
+        await _driven(child, member)
     finally:
         del team.children[child.live.run_id]
     if not child.live.finished:
@@ -57,10 +61,24 @@ async def work(session: Session, team: TeamLive, task: Task) -> Worked | None:
     return _worked(child)
 
 
+async def _driven(child: Session, member: Any) -> None:
+    from lictor.team.running import flow
+
+    await flow(child, member.watchers)
+
+
 def _refusal(session: Session) -> str | None:
     if len(session.live.path) > session.agent.max_depth:
         return "max_depth"
     return "max_children" if session.live.ledger.root.children >= session.agent.max_children else None
+
+
+def broken_off(session: Session, task: Task) -> Worked:
+    """What a member came to that was cancelled; what it had used is counted."""
+    value = {"status": "cancelled", "reason": "cancelled"}
+    if task.child is None or not session.live.store.entries(task.child):
+        return Worked(value=value)
+    return Worked(value=value, usage=used_below(session.live.store, task.child))
 
 
 async def _plain(session: Session, member: Any, task: Task) -> Worked:
@@ -79,7 +97,7 @@ def child_of(session: Session, team: TeamLive, member: Any, task: Task) -> Sessi
     below = replace(
         options,
         task=input_of(session, task),
-        scopes=(*options.scopes, (f"team:{team.team.name}", team.team.interceptors)),
+        interceptors=team.per_run,
         max_steps=None,
         messages=(),
         numbered=0,
@@ -94,7 +112,24 @@ def child_of(session: Session, team: TeamLive, member: Any, task: Task) -> Sessi
         from lictor.team.running import assemble_team
 
         return assemble_team(member, below, run_id=run_id, path=path, store=live.store, clock=live.clock, ledger=ledger)
-    return assemble(member, below, run_id=run_id, path=path, store=live.store, clock=live.clock, ledger=ledger)
+    steps = None
+    if team.team.route.name == "handoff":
+        steps = {**(SOURCED_STEPS if member.sources else STEPS)}
+        steps["model"] = _unless_handed(steps["model"])
+    return assemble(
+        member, below, run_id=run_id, path=path, store=live.store, clock=live.clock, ledger=ledger, steps=steps
+    )
+
+
+def _unless_handed(model: Performer) -> Performer:
+    """After a transfer the member is not asked again: its own work ends there."""
+
+    async def step(session: Session, command: Command) -> bool:
+        if handed(session) is not None:
+            return session.end(Cause("stopped", "handoff", session.agent.name))
+        return await model(session, command)
+
+    return step
 
 
 def begun(child: Session) -> dict[str, Any]:
@@ -110,10 +145,12 @@ def begun(child: Session) -> dict[str, Any]:
 def _worked(child: Session) -> Worked:
     entries = child.live.store.entries(child.live.run_id)
     value = outcome_value(child)
-    handed = next((entry.payload for entry in reversed(entries) if entry.kind == "handoff"), None)
-    if handed is not None and value["status"] == "stopped":
-        value = {"status": "completed", "answer": "", "to": handed["to"], "note": handed["note"]}
-    return Worked(value=value, usage=child.live.ledger.usage, tools=_tools(entries))
+    made = handed(child)
+    if made is not None and value["status"] == "stopped" and value["reason"] == "handoff":
+        value = {"status": "completed", "answer": "", "to": made["to"], "note": made["note"]}
+    cause = child.live.state.cause
+    again = cause is not None and cause.resumable and not child.live.state.answered
+    return Worked(value=value, usage=child.live.ledger.usage, tools=_tools(entries), resumable=again)
 
 
 def _tools(entries: Sequence[Entry]) -> list[list[str]]:
@@ -137,12 +174,11 @@ def input_of(session: Session, task: Task) -> str:
     view = machine.view(session.live.state)
     parts = [view.task]
     if live.team.route.name == "handoff":
-        sender = _sender(team.outcomes)
-        note = task.instruction
+        sender, note = _sender(team.outcomes, task), task.instruction
         if note:
             parts.append(f"Note from {sender}: {note}" if sender else note)
         return "\n\n".join(parts)
-    done = formatted(team.records, live.team.record_window)
+    done = formatted(team.records[: task.known], live.team.record_window)
     if done:
         parts.append(f"Work so far:\n\n{done}")
     if task.instruction:
@@ -150,9 +186,10 @@ def input_of(session: Session, task: Task) -> str:
     return "\n\n".join(parts)
 
 
-def _sender(outcomes: Sequence[Outcome]) -> str | None:
+def _sender(outcomes: Sequence[Outcome], task: Task) -> str | None:
+    """Who transferred the work to this member; nobody, if the last transfer went nowhere."""
     last = outcomes[-1] if outcomes else None
-    return last.member if last is not None and last.to is not None else None
+    return last.member if last is not None and last.to == task.member else None
 
 
 def shown(value: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lictor.agent import Session
+from lictor.errors import StoreError
 from lictor.hooks import ALLOW, ApprovalOutcome, ApprovalRequest, Raised, Verdict, awaited, pending, verdict_of
 from lictor.runs import PARKED, Cause
 from lictor.team.live import TeamLive, keep_extras
@@ -44,7 +45,13 @@ NOTHING: Mapping[str, Any] = {}
 
 
 async def judge(
-    session: Session, team: TeamLive, moment: str, key: str, *about: Any, shown: Mapping[str, Any] = NOTHING
+    session: Session,
+    team: TeamLive,
+    moment: str,
+    key: str,
+    *about: Any,
+    shown: Mapping[str, Any] = NOTHING,
+    asks: bool = True,
 ) -> Ruled:
     """Ask everybody who has a word at a moment; a person at most once, and only when nobody denies outright.
 
@@ -53,6 +60,7 @@ async def judge(
         key: the command it belongs to; a decision is found again under it.
         about: what the method gets after the trace.
         shown: what a person is shown, and what an approval binds to.
+        asks: whether somebody can be asked at all.
     """
     asked = [(hook, method) for hook in team.hooks if (method := hook.method(moment)) is not None]
     if not asked:
@@ -65,9 +73,9 @@ async def judge(
         reason = trace.resumed()
         if reason is not None and verdict is ALLOW:
             verdict = Verdict.escalate("suspended", reason)
+        verdict = keep_extras(session, trace) or verdict
         answers.append((hook.name, verdict, rules.mode == "enforce" or hook.always_enforce))
-    keep_extras(session, trace)
-    ruled = await _ruling(session, moment, key, answers, shown)
+    ruled = await _ruling(session, moment, key, answers, shown if asks else None)
     if ruled is not PROCEEDS or any(verdict is not ALLOW for _, verdict, _ in answers):
         _record(session, moment, ruled, answers)
     return ruled
@@ -89,7 +97,11 @@ async def _answer(method: Any, given: Sequence[Any], timeout: float | None) -> V
 
 
 async def _ruling(
-    session: Session, moment: str, key: str, answers: Sequence[tuple[str, Verdict, bool]], shown: Mapping[str, Any]
+    session: Session,
+    moment: str,
+    key: str,
+    answers: Sequence[tuple[str, Verdict, bool]],
+    shown: Mapping[str, Any] | None,
 ) -> Ruled:
     denies = [(name, verdict) for name, verdict, counts in answers if counts and not verdict.decision.permits]
     if not denies:
@@ -98,6 +110,8 @@ async def _ruling(
         for name, verdict in denies:
             if wanted(verdict):
                 return Ruled(False, verdict, name)
+    if shown is None:
+        return Ruled(False, denies[0][1], denies[0][0])
     return await _lifted(session, moment, key, denies, shown)
 
 
@@ -121,9 +135,14 @@ async def _lifted(
         resolver = session.options.resolver or session.options.governance.resolver
     if resolver is None:
         return Ruled(False, verdict, name)
-    answer = getattr(resolver, "resolve", resolver)(asked)
-    if pending(answer):
-        answer = await awaited(answer, session.options.governance.resolver_timeout)
+    try:
+        answer = getattr(resolver, "resolve", resolver)(asked)
+        if pending(answer):
+            answer = await awaited(answer, session.options.governance.resolver_timeout)
+    except StoreError:
+        raise
+    except Exception as exc:  # noqa: BLE001 - a resolver is foreign code; what it raises lifts nothing
+        answer = Raised(exc)
     outcome = getattr(answer, "outcome", None)
     if docket is not None and docket.parked is not None:
         return Ruled(False, verdict, name, docket.parked)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lictor.agent import NO_GOVERNANCE, Options, Session, assemble, result_of, split_limits, stint
-from lictor.errors import DefinitionError
+from lictor.errors import DefinitionError, StoreError
+from lictor.hooks import arrange
 from lictor.journal import MemoryStore, Store
-from lictor.runs import Event, Ledger, RunResult, Step, check_watchers, follow_driven
+from lictor.runs import Cause, Event, Ledger, RunResult, Step, check_watchers, follow_driven
 from lictor.team.interceptor import has
 from lictor.team.live import TeamHistory, TeamLive
 from lictor.team.machine import TeamMachine
 from lictor.team.members import begun
 from lictor.team.steps import TEAM_STEPS
-from lictor.team.supervisor import adapters
 from lictor.team.trace import TeamOptions, Told
 from lictor.team.wrapping import SupervisorModel, WrappedStep, around, wraps_of
 from lictor.values import Clock, new_id
@@ -62,10 +62,11 @@ def assemble_team(  # noqa: PLR0913 - the parts of a run
     `options.scopes` are the interceptors above the team.
     """
     supervision = team.supervision
-    hooks = supervision.hooks(options.interceptors)
-    given = options.interceptors
-    if given:
-        given = [*_listed(given), *adapters(hooks[len(supervision.hooks(())) :])]
+    given = per_run = options.interceptors
+    hooks = supervision.hooks(options.scopes, per_run)
+    added = supervision.added(hooks)
+    if added:
+        given = [*arrange([("run", per_run)]), *added]
     options = replace(
         options,
         scopes=(*options.scopes, (f"team:{team.name}", team.interceptors)),
@@ -101,17 +102,11 @@ def assemble_team(  # noqa: PLR0913 - the parts of a run
         TeamOptions(bounds["max_turns"], bounds["max_handoffs"], team.record_window, team.history_window),
         entries[0].at if entries else clock.now(),
     )
-    session.mediator = TeamLive(team, hooks, told)
+    session.mediator = TeamLive(team, hooks, told, per_run)
     session.history = TeamHistory(len(options.messages), team.history_window, team.record_window)
     names = tuple(team.table)
     session.models = tuple([SupervisorModel(model, names, team.finish_marker, hooks) for model in session.models])
     return session
-
-
-def _listed(given: Any) -> list[Any]:
-    from lictor.hooks import arrange
-
-    return list(arrange([("run", given)]))
 
 
 def begin_team(  # noqa: PLR0913 - the options of a run are its interface
@@ -160,13 +155,33 @@ def begin_team(  # noqa: PLR0913 - the options of a run are its interface
 
 async def drive_team(session: Session) -> None:
     """One stint, inside whatever wraps the flow."""
+    await flow(session, session.options.watchers)
+
+
+async def flow(session: Session, watchers: Sequence[Any]) -> None:
+    """One stint of a team or an agent; a wrap that fails, or does not let it go on, ends the run."""
     team: Any = session.mediator
-    watchers = session.options.watchers
-    if not wraps_of(team.hooks, "flow"):
+    if team is None or not wraps_of(team.hooks, "flow"):
         await stint(session, watchers)
         return
+    begun: list[bool] = []
+
+    async def inner(step: WrappedStep) -> None:
+        begun.append(True)
+        await stint(session, watchers)
+
     step = WrappedStep(kind="flow", name=team.team.name, given=session.options.task)
-    await around(team.hooks, step, lambda step: stint(session, watchers))
+    cause = Cause("stopped", "not_continued", "wrap")
+    try:
+        await around(team.hooks, step, inner)
+    except StoreError:
+        raise
+    except Exception as exc:  # noqa: BLE001 - a wrap is foreign code; what it raises ends the run, typed and recorded
+        cause = Cause("failed", by="wrap", error=f"{type(exc).__name__}: {exc}")
+        begun.clear()
+    if not begun and not session.live.finished and not session.live.crashed:
+        session.live.record("cause", cause.json())
+        await stint(session, watchers)
 
 
 async def run_team(team: Team, task: Any, **options: Any) -> RunResult:

@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 NEW, RUNNING, NESTED, ENDING, FINISHED, ENDED = "new", "running", "nested", "ending", "finished", "ended"
+WORKED = frozenset({"completed", "skipped"})
 DECISIONS = frozenset({"assign", "delegate", "finish", "ask_human"})
 """The tools of a supervisor: each accepted call of one is a decision."""
 
@@ -59,7 +60,10 @@ class Record(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a task ended: `completed`, `skipped`, or the status of the run; `to` when it was handed over."""
+    """How a task ended: `completed`, `skipped`, or the status of the run; `to` when it was handed over.
+
+    `resumable` says that what failed may be tried again.
+    """
 
     member: str
     status: str
@@ -67,13 +71,15 @@ class Outcome(NamedTuple):
     reason: str | None = None
     to: str | None = None
     note: str = ""
+    resumable: bool = False
 
 
 class Task(NamedTuple):
     """Work for one member: of a call of the supervisor, or chosen by the protocol (`call` is None).
 
     `status` is `new` (not admitted yet), `running`, `nested` (its run waits), `ending` (its run has to
-    end), `finished` (its run is over, the hooks after it are due) or `ended`.
+    end), `finished` (its run is over, the hooks after it are due) or `ended`. `known` is how many records there
+    were when it was given: what it is told of the work so far, whoever works beside it meanwhile.
     """
 
     id: str
@@ -83,16 +89,18 @@ class Task(NamedTuple):
     status: str = NEW
     child: str | None = None
     value: Mapping[str, Any] | None = None
+    known: int = 0
 
 
 class TeamState(NamedTuple):
     """What a team adds to the state of its supervisor.
 
     `admitted` says that the supervisor may think, `node` that its step is not over yet; `turn` counts
-    decisions and members chosen without one; `tasks` are those of the open calls; `numbered` counts all;
+    decisions and members chosen without one; `tasks` are all so far; `numbered` counts them, `chosen` those that
+    the protocol chose and that count for it;
     `outcomes` and `records` are kept whole; `refused` counts what was asked again since the last accepted
     decision, `skips` denied members in a row; `answer` is the final text before its verdict; `settled` says
-    that the outcome stands.
+    that the outcome stands, `hurried` that nobody is to be waited for any more.
     """
 
     opened: bool = False
@@ -102,6 +110,7 @@ class TeamState(NamedTuple):
     handoffs: int = 0
     tasks: tuple[Task, ...] = ()
     numbered: int = 0
+    chosen: int = 0
     outcomes: tuple[Outcome, ...] = ()
     records: tuple[Record, ...] = ()
     refused: int = 0
@@ -110,6 +119,7 @@ class TeamState(NamedTuple):
     answer: str | None = None
     extras: Mapping[str, Any] = {}
     settled: bool = False
+    hurried: bool = False
 
     def task(self, task_id: str) -> Task:
         """The task with this id."""
@@ -144,7 +154,8 @@ def _call_judged(team: TeamState, payload: Mapping[str, Any], state: AgentState)
     if call is None or call.name not in DECISIONS:
         return team
     if payload["decision"] != "allow":
-        return team._replace(refused=team.refused + 1)
+        again = any(one.status == "done" for one in state.calls) or not team.admitted
+        return team if again else team._replace(refused=team.refused + 1)  # once for each response
     args = payload.get("args", call.args) or {}
     team = team._replace(refused=0, admitted=False, turn=team.turn + team.admitted)  # several calls, one decision
     decided = Record("supervisor", "decision", decision_of(call.name, args).text)
@@ -153,7 +164,13 @@ def _call_judged(team: TeamState, payload: Mapping[str, Any], state: AgentState)
         return team._replace(answer=str(args.get("answer") or ""))
     given = args.get("assignments", ()) if call.name == "delegate" else (args,) if call.name == "assign" else ()
     tasks = tuple(
-        Task(id=str(team.numbered + place), member=each["member"], instruction=each["instruction"], call=call.id)
+        Task(
+            id=str(team.numbered + place),
+            member=each["member"],
+            instruction=each["instruction"],
+            call=call.id,
+            known=len(team.records),
+        )
         for place, each in enumerate(given)
     )
     return team._replace(tasks=(*team.tasks, *tasks), numbered=team.numbered + len(tasks))
@@ -164,9 +181,31 @@ def _model_finished(team: TeamState, payload: Mapping[str, Any], state: AgentSta
 
 
 def _chosen(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
-    task = Task(id=str(team.numbered), member=payload["member"], instruction=payload["instruction"])
-    handoffs = team.handoffs + bool(payload.get("handoff"))
-    return team._replace(tasks=(*team.tasks, task), numbered=team.numbered + 1, turn=team.turn + 1, handoffs=handoffs)
+    members = payload["members"]
+    tasks = tuple(
+        Task(
+            id=str(team.numbered + place),
+            member=member,
+            instruction=payload["instruction"],
+            known=len(team.records),
+        )
+        for place, member in enumerate(members)
+    )
+    return team._replace(
+        tasks=(*team.tasks, *tasks),
+        numbered=team.numbered + len(tasks),
+        chosen=team.chosen + len(tasks),
+        turn=team.turn + len(tasks),
+        handoffs=team.handoffs + (len(tasks) if payload["handoff"] else 0),
+    )
+
+
+def _tool_finished(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
+    """What a person answered is a record."""
+    call = state.unanswered(payload["call"])
+    if call is None or call.name != "ask_human":
+        return team
+    return team._replace(records=(*team.records, Record("human", "human", payload["content"])))
 
 
 def _member_started(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
@@ -197,6 +236,7 @@ def _member_finished(team: TeamState, payload: Mapping[str, Any], state: AgentSt
         value.get("reason"),
         value.get("to"),
         value.get("note", ""),
+        payload.get("resumable", False),
     )
     return team._replace(skips=0, outcomes=(*team.outcomes, outcome))
 
@@ -224,7 +264,8 @@ def _sent_back(team: TeamState, payload: Mapping[str, Any], state: AgentState) -
 
 
 def _extras(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
-    return team._replace(extras=payload["extras"])
+    kept = {name: value for name, value in team.extras.items() if name not in payload["dropped"]}
+    return team._replace(extras={**kept, **payload["extras"]})
 
 
 def _settled(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
@@ -240,7 +281,9 @@ def _stint(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> Te
 
 def _cause(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
     """The team ends: what waits has to end too, what was not admitted never starts."""
-    if state.cause is not None or state.answered:
+    if state.answered:
+        return team._replace(hurried=True)
+    if state.cause is not None:
         return team
     cause = Cause.of(payload)
     tasks = []
@@ -255,7 +298,15 @@ def _cause(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> Te
 
 
 def _resumed(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
-    return team._replace(settled=False, refused=0, skips=0)
+    """The next attempt: what failed at the end is chosen again, what came to something is not repeated."""
+    outcomes = team.outcomes
+    if team.chosen:
+        while outcomes and outcomes[-1].status not in WORKED:
+            outcomes = outcomes[:-1]
+    kept = [task for task in team.tasks if task.call is not None or (task.value or {}).get("status") in WORKED]
+    tasks = tuple([task._replace(status=ENDED) for task in kept])
+    chosen = len([task for task in tasks if task.call is None])
+    return team._replace(settled=False, refused=0, skips=0, tasks=tasks, outcomes=outcomes, chosen=chosen)
 
 
 def _with_task(team: TeamState, after: Task) -> TeamState:
@@ -283,6 +334,7 @@ TEAM_FOLD: Mapping[str, Fold] = {
     "call_judged": _call_judged,
     "model_finished": _model_finished,
     "chosen": _chosen,
+    "tool_finished": _tool_finished,
     "member_started": _member_started,
     "member_parked": _member_parked,
     "skipped": _skipped,

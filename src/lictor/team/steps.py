@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from lictor import faults
-from lictor.agent import STEPS, Session
+from lictor.agent import STEPS, Session, safe_value
+from lictor.errors import RunAborted, StoreError
 from lictor.hooks import Verdict
-from lictor.runs import DONE, Cause, Command, Performer
+from lictor.runs import DONE, TERMINAL, Cause, Command, Performer
 from lictor.team.live import CURRENT, TeamLive
-from lictor.team.members import Worked, shown, work
+from lictor.team.members import Worked, broken_off, shown, work
 from lictor.team.moments import Ruled, judge, park
 from lictor.team.route import Finish, Go, Unroutable
-from lictor.team.state import Task, TeamState
+from lictor.team.state import NEW, Task, TeamState
 from lictor.team.trace import MemberResult
 from lictor.team.wrapping import WrappedStep, around, wraps_of
 from lictor.values import digest, new_id
@@ -22,6 +23,7 @@ from lictor.values import digest, new_id
 __all__ = ["TEAM_STEPS"]
 
 SUPERVISOR = "supervisor"
+ENDS = TERMINAL | {"skipped"}
 
 
 def _team(session: Session) -> TeamLive:
@@ -61,7 +63,7 @@ async def shutdown_step(session: Session, command: Command) -> bool:
 
 
 async def end_step(session: Session, command: Command) -> bool:
-    """`on_team_end` after success, `on_team_finished` always; nothing they say changes anything."""
+    """`on_team_end` after success, it may ask somebody first; then `on_team_finished`. Neither changes the outcome."""
     live, team = session.live, _team(session)
     cause = live.state.cause or Cause("completed")
     if live.state.answered:
@@ -69,10 +71,14 @@ async def end_step(session: Session, command: Command) -> bool:
     told = [hook for hook in team.hooks if hook.method("on_team_end") or hook.method("on_team_finished")]
     if told:
         await live.store.barrier(live.root)
-    if live.state.answered:
-        await judge(session, team, "on_team_end", command.key)
+    if live.state.answered and not _state(session).hurried:
+        ruled = await judge(session, team, "on_team_end", command.key)
+        if ruled.request is not None and not _state(session).hurried:
+            return park(session, command.key, "on_team_end", ruled)
+    if session.approver is not None:
+        session.approver.docket.withdraw(live.run_id)
     outcome = {"status": cause.status, "reason": cause.reason, "by": cause.by, "run_id": live.run_id}
-    await judge(session, team, "on_team_finished", command.key, outcome)
+    await judge(session, team, "on_team_finished", command.key, outcome, asks=False)
     payload: Mapping[str, Any] = {**cause.json(), "usage": live.ledger.usage.json()}
     live.record("run_finished", payload)
     return DONE
@@ -89,13 +95,11 @@ async def admit_step(session: Session, command: Command) -> bool:
         ruled = await judge(session, team, moment, command.key, *about, shown=shown)
         if ruled.request is not None:
             return park(session, command.key, moment, ruled)
-        if not ruled.proceeds and moment == "should_supervisor_continue":
-            return _not_admitted(session, ruled)
+        if not ruled.proceeds and (moment == "should_supervisor_continue" or _stops(ruled.verdict)):
+            return _intercepted(session, ruled.cause("stopped"), ruled.verdict.message)
     over = _over(session)
     if over is not None:
-        record = {"source": SUPERVISOR, "kind": "skip", "content": f"[Skipped] Intercepted by {over.by}"}
-        session.live.record("record", record)
-        return session.end(over)
+        return _intercepted(session, over)
     session.live.record("admitted", {"turn": _state(session).turn})
     return DONE
 
@@ -109,22 +113,22 @@ async def node_end_step(session: Session, command: Command) -> bool:
     return session.record_end("node_ended", {"turn": _state(session).turn}, cause)
 
 
-def _not_admitted(session: Session, ruled: Ruled) -> bool:
-    told = f" ({ruled.verdict.message})" if ruled.verdict.message else ""
-    content = f"[Skipped] Intercepted by {ruled.by}{told}"
-    session.live.record("record", {"source": SUPERVISOR, "kind": "skip", "content": content})
-    return session.end(ruled.cause("stopped"))
+def _intercepted(session: Session, cause: Cause, message: str | None = None) -> bool:
+    """No further turn: recorded together with the end of the run, so that no crash parts the two."""
+    told = f" ({message})" if message else ""
+    record = {"source": SUPERVISOR, "kind": "skip", "content": f"[Skipped] Intercepted by {cause.by}{told}"}
+    return session.record_end("record", record, cause)
 
 
-def _over(session: Session, handoff: bool = False) -> Cause | None:
-    """Why no further turn (or hand-off) may begin."""
+def _over(session: Session, more: int = 0, handoff: bool = False) -> Cause | None:
+    """Why no further turn (or hand-off) may begin, after `more` that are about to."""
     team, state, ledger = _team(session), _state(session), session.live.ledger
-    options = team.told.options
-    if state.turn >= options.max_turns:
+    options, turn, handoffs = team.told.options, state.turn + more, state.handoffs + more
+    if turn >= options.max_turns:
         return Cause("exhausted", "max_turns", "limit:max_turns")
-    if handoff and state.handoffs >= options.max_handoffs:
+    if handoff and handoffs >= options.max_handoffs:
         return Cause("exhausted", "max_handoffs", "limit:max_handoffs")
-    refused = ledger.refuses_turn(state.turn, state.handoffs if handoff else None)
+    refused = ledger.refuses_turn(turn, handoffs if handoff else None)
     return None if refused is None else Cause("exhausted", refused, f"limit:{refused}")
 
 
@@ -137,17 +141,14 @@ async def give_up_step(session: Session, command: Command) -> bool:
 
 
 async def route_step(session: Session, command: Command) -> bool:
-    """The protocol chose members: each is charged as a turn."""
+    """The protocol chose members: each is charged as a turn, and either all of them may work or none."""
     move: Go = command.args
-    for member in move.members:
-        over = _over(session, move.handoff)
+    for place in range(len(move.members)):
+        over = _over(session, place, move.handoff)
         if over is not None:
-            session.live.record(
-                "record", {"source": SUPERVISOR, "kind": "skip", "content": f"[Skipped] Intercepted by {over.by}"}
-            )
-            return session.end(over)
-        payload: dict[str, Any] = {"member": member, "instruction": move.instruction, "handoff": move.handoff}
-        session.live.record("chosen", payload)
+            return _intercepted(session, over)
+    payload = {"members": list(move.members), "instruction": move.instruction, "handoff": move.handoff}
+    session.live.record("chosen", payload)
     return DONE
 
 
@@ -161,33 +162,40 @@ async def answer_step(session: Session, command: Command) -> bool:
 async def unroutable_step(session: Session, command: Command) -> bool:
     """Nobody is next and there is no answer."""
     move: Unroutable = command.args
-    return session.end(Cause("failed", move.reason, move.by, error=move.error))
+    outcomes = _state(session).outcomes
+    again = bool(outcomes) and outcomes[-1].resumable
+    return session.end(Cause("failed", move.reason, move.by, error=move.error, resumable=again))
 
 
 # ---- members ----------------------------------------------------------------------------------
 
 
-async def member_admit_step(session: Session, command: Command) -> bool:
-    """Node start and `should_agent_continue`; "no" skips the member."""
+async def _admitted(session: Session, command: Command, task: Task) -> bool | None:
+    """Node start and `should_agent_continue`; "no" skips the member. None when it may work, else what the step is."""
     live, team = session.live, _team(session)
-    task = _state(session).task(command.args)
     member = team.team.table[task.member]
     shown = {"member": task.member, "instruction": task.instruction}
     ruled = await judge(session, team, "on_node_start", command.key, task.member, shown=shown)
     if ruled.request is not None:
         return park(session, command.key, "on_node_start", ruled)
+    if not ruled.proceeds and _stops(ruled.verdict):
+        return _skip(session, task, ruled)
     ruled = await judge(session, team, "should_agent_continue", command.key, member, shown=shown)
     if ruled.request is not None:
         return park(session, command.key, "should_agent_continue", ruled)
     if not ruled.proceeds:
         return _skip(session, task, ruled)
+    if live.state.cause is not None:  # the run ended meanwhile
+        return DONE
     payload = {"task": task.id, "member": task.member, "call": task.call, "child": new_id()}
     faults.reach("effect.before")
     live.record("member_started", payload)
-    return DONE
+    return None
 
 
 def _skip(session: Session, task: Task, ruled: Ruled) -> bool:
+    if session.live.state.cause is not None:  # the run ended meanwhile
+        return DONE
     verdict = ruled.verdict
     told = f": {verdict.message}" if verdict.message else ""
     record = {"source": task.member, "kind": "skip", "content": f"[Skipped] Cancelled by {ruled.by}{told}"}
@@ -201,22 +209,33 @@ def _skip(session: Session, task: Task, ruled: Ruled) -> bool:
 
 
 async def member_step(session: Session, command: Command) -> bool:
-    """The member works. A cancellation is recorded as its result, then goes on."""
+    """The member is admitted and works. A cancellation is recorded as its result, then goes on."""
     live, team = session.live, _team(session)
     task = _state(session).task(command.args)
+    if task.status == NEW:
+        refused = await _admitted(session, command, task)
+        if refused is not None:
+            return refused
+        task = _state(session).task(command.args)
     begun = session.monotonic()
     stopped: asyncio.CancelledError | None = None
+    aborted: Cause | None = None
     try:
         worked = await _wrapped(session, team, task)
     except asyncio.CancelledError as exc:
         if live.crashed:
             raise
-        stopped, worked = exc, Worked(value={"status": "cancelled", "reason": "cancelled"})
+        stopped, worked = exc, broken_off(session, task)
+    except StoreError:
+        raise
+    except Exception as exc:  # noqa: BLE001 - a wrap is foreign code; what it raises is how the work ended
+        worked = Worked(value={"status": "failed", "error": f"{type(exc).__name__}: {exc}"})
+        aborted = Cause("failed", error=str(exc)) if isinstance(exc, RunAborted) else None
     if worked is None:
         live.record("member_parked", {"task": task.id, "member": task.member})
         return DONE
     faults.reach("effect.after")
-    _finished(session, task, worked, session.monotonic() - begun)
+    _finished(session, task, worked, session.monotonic() - begun, aborted)
     if stopped is not None:
         raise stopped
     return DONE
@@ -232,13 +251,16 @@ async def _wrapped(session: Session, team: TeamLive, task: Task) -> Worked | Non
         return None if found[-1] is None else found[-1].value
 
     value = await around(team.hooks, WrappedStep(kind="tool", name=task.member, given=task.instruction), inner)
-    worked = found[-1] if found else Worked(value={"status": "completed", "answer": value})
-    if worked is None or value is worked.value or not isinstance(value, Mapping):
+    worked = found[-1] if found else Worked(value={})
+    if worked is None or value is worked.value:
         return worked
-    return Worked(value=dict(value), usage=worked.usage, tools=worked.tools)
+    value = safe_value(value)[0]
+    if not isinstance(value, dict) or value.get("status") not in ENDS:  # what it is worth, not how it ended
+        value = {"status": "completed", "answer": value}
+    return Worked(value=value, usage=worked.usage, tools=worked.tools)
 
 
-def _finished(session: Session, task: Task, worked: Worked, seconds: float) -> None:
+def _finished(session: Session, task: Task, worked: Worked, seconds: float, cause: Cause | None) -> None:
     value, usage = worked.value, worked.usage
     content = shown(value)
     record = {
@@ -251,8 +273,11 @@ def _finished(session: Session, task: Task, worked: Worked, seconds: float) -> N
         "digest": digest(content),
         "tools": list(worked.tools),
     }
-    payload = {"task": task.id, "member": task.member, "value": dict(value), "usage": usage.json(), "record": record}
-    session.live.record("member_finished", payload)
+    payload: dict[str, Any] = {"task": task.id, "member": task.member, "value": dict(value), "usage": usage.json()}
+    payload["record"] = record
+    if worked.resumable:
+        payload["resumable"] = True
+    session.record_end("member_finished", payload, cause)
 
 
 async def member_end_step(session: Session, command: Command) -> bool:
@@ -319,7 +344,6 @@ TEAM_STEPS: Mapping[str, Performer] = {
     "answer": answer_step,
     "unroutable": unroutable_step,
     "give_up": give_up_step,
-    "member_admit": _current(member_admit_step),
     "member": _current(member_step),
     "member_end": _current(member_end_step),
     "shutdown": _current(shutdown_step),

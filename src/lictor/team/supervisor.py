@@ -61,13 +61,25 @@ class Supervision:
             settings=team.settings,
             max_steps=UNBOUNDED,
             deny_repeats=None,
+            loop_breaker=None,  # the team has its own
             governance=team.governance,
             resolver=team.resolver,
         )
 
-    def hooks(self, per_run: Any) -> tuple[Hook, ...]:
-        """Whoever has a word at a moment of this run, those given for it last."""
-        return (*self._hooks, *hooks_of(arrange([("run", per_run)]))) if per_run else self._hooks
+    def hooks(self, scopes: Sequence[tuple[str, Any]], per_run: Any) -> tuple[Hook, ...]:
+        """Whoever has a word at a moment of this run, outermost first, those given for it last.
+
+        Policies above a team hold for it too: its own supervisor cannot give work to whom they refuse.
+        """
+        if not scopes and not per_run:
+            return self._hooks
+        team = self._team
+        return hooks_of(arrange([*scopes, (f"team:{team.name}", team.interceptors), ("run", per_run)]))
+
+    def added(self, hooks: Sequence[Hook]) -> list[Bound]:
+        """The interceptors of those hooks that are not the team's own."""
+        own = {id(hook.target) for hook in self._hooks}
+        return adapters([hook for hook in hooks if id(hook.target) not in own])
 
     def member(self, name: str) -> Any:
         """A member as it works here; under `handoff` it can transfer."""
@@ -96,7 +108,7 @@ def transfer_tool(members: Sequence[str]) -> Tool:
 
     def transfer(arguments: Mapping[str, Any], context: Any) -> str:
         team: Any = CURRENT.get().mediator
-        told: str = team.transfer(context.run_id, arguments["member"], arguments.get("note") or "")
+        told: str = team.transfer(context.run_id, context.call_id, arguments["member"], arguments.get("note") or "")
         return told
 
     schema = {"type": "object", "properties": properties, "required": ["member"], "additionalProperties": False}
@@ -176,7 +188,9 @@ async def _asked(hook: Hook, moment: str, about: Any) -> Any:
     answer = method(trace, about)
     if pending(answer):
         answer = await awaited(answer, None)  # the gate bounds the time
-    keep_extras(session, trace)
+    unkept = keep_extras(session, trace)
+    if unkept is not None:
+        return unkept
     reason = trace.resumed()
     if reason is not None and answer in (None, True):
         return Verdict.escalate("suspended", reason)

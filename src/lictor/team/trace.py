@@ -11,6 +11,7 @@ from lictor.journal import Entry
 from lictor.runs import NO_USAGE, Usage, User
 from lictor.team.machine import TeamMachine
 from lictor.team.state import NESTED, Record, TeamState
+from lictor.values import thaw
 
 __all__ = ["MemberResult", "Metrics", "TeamOptions", "TeamTrace", "Told", "team_trace_of"]
 
@@ -85,7 +86,7 @@ class TeamTrace:
     stored with the run when a moment has changed it.
     """
 
-    __slots__ = ("_machine", "_now", "_state", "_told", "_usage", "entries", "extras", "suspended")
+    __slots__ = ("_machine", "_now", "_state", "_told", "_usage", "entries", "extras", "given", "suspended")
 
     def __init__(
         self,
@@ -102,7 +103,8 @@ class TeamTrace:
         self._usage = usage
         self._now = now
         self.entries = entries
-        self.extras: dict[str, Any] = dict(state.extra.extras)
+        self.given: dict[str, Any] = thaw(state.extra.extras) if state.extra.extras else {}
+        self.extras: dict[str, Any] = thaw(state.extra.extras) if state.extra.extras else {}
         self.suspended: str | None = None
 
     def __repr__(self) -> str:

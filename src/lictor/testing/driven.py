@@ -9,10 +9,10 @@ from typing import Any, TypeVar, cast
 from lictor.agent import Agent
 from lictor.docket import Actor, Docket, Request
 from lictor.errors import DefinitionError, SimulatedCrash
-from lictor.journal import MemoryStore
+from lictor.journal import Store, open_store
 from lictor.models import ChatModel, Entry, OpenAIModel, PydanticAIModel, ScriptedModel
 from lictor.runs import TERMINAL, RunResult
-from lictor.runtime import Run, RunRow, Runtime
+from lictor.runtime import RUNS, Run, RunRow, Runtime
 from lictor.team import Team
 from lictor.testing.clock import VirtualClock
 from lictor.testing.invariants import invariants
@@ -60,7 +60,11 @@ class DrivenRuntime:
 
     It opens at the first use and survives crashes: when a crash point is reached, everything that
     runs is dropped as if the process were killed, a new Runtime is opened over the same store with
-    the same definitions and models, and whoever waits for a result goes on waiting.
+    the same definitions and models, and whoever waits for a result goes on waiting. Over a file what was
+    not written yet is lost in a crash, and the file is opened anew.
+
+    Arguments:
+        url: the store, `memory:` or `sqlite:///file.db`.
 
     Attributes:
         clock: a VirtualClock; `await clock.advance(timedelta(hours=4))` also returns the RunResult
@@ -69,9 +73,10 @@ class DrivenRuntime:
         crashes: how many crashes happened.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, url: str = "memory:") -> None:
         self.clock = DrivenClock(self)
-        self.store = MemoryStore()
+        self.store: Store = open_store(url)
+        self._url = url
         self.crashes = 0
         self._scripts = Scripts()
         self._options: dict[str, Any] = {}
@@ -171,6 +176,10 @@ class DrivenRuntime:
         """Wait for the next park (`until="park"`) or the end (`"end"`) of a run, across crashes."""
         return await self._surviving(lambda: self._open_wait(run_id, until))
 
+    async def settled(self, run_id: str, until: str, news: Callable[[], None] | None = None) -> RunRow:
+        """The same without the result; `news` is called when something may have come."""
+        return await self._surviving(lambda: self._open_settled(run_id, until, news))
+
     async def check(self) -> None:
         """Check the invariants of every run that was started, and that every crash point was reached."""
         for point in self._points:
@@ -183,9 +192,12 @@ class DrivenRuntime:
         for point in self._points:
             point.disarm()
         runtime, self._runtime = self._runtime, None
-        if runtime is not None:
-            runtime.grace = 0.0
-            await runtime.__aexit__(None, None, None)
+        try:
+            if runtime is not None:
+                runtime.grace = 0.0
+                await runtime.__aexit__(None, None, None)
+        finally:
+            self.store.close()
 
     # inside
 
@@ -209,6 +221,9 @@ class DrivenRuntime:
     async def _open_wait(self, run_id: str, until: str) -> RunResult:
         return await (await self._open()).wait(run_id, until)
 
+    async def _open_settled(self, run_id: str, until: str, news: Callable[[], None] | None) -> RunRow:
+        return await (await self._open()).settled(run_id, until, news)
+
     async def _surviving(self, act: Callable[[], Awaitable[T]]) -> T:
         while True:
             try:
@@ -223,6 +238,11 @@ class DrivenRuntime:
         if runtime is not None:
             runtime.grace = 0.0
             await runtime.__aexit__(None, None, None)
+        if self.store.durable:
+            for run_id in self.store.table(RUNS):
+                self.store.discard(run_id)
+            self.store.close()
+            self.store = open_store(self._url)
         opened = await self._open()
         for run_id, interceptors in self._started.items():
             if interceptors and opened.row(run_id).status not in TERMINAL:
