@@ -91,9 +91,14 @@ def test_whom_a_run_is_for_is_what_policies_see(lictor):
 
 
 def test_hooks_of_a_file_are_printed(lictor):
-    """The team without a name, an agent by its name."""
+    """The team without a name, with who has a word at its moments; an agent by its name."""
     _, printed, _ = lictor("hooks", "team.yaml", "--json")
-    assert "team:orders/only-ana" in [each["name"] for each in json.loads(printed)["interceptors"]]
+    order = json.loads(printed)
+    assert "team:orders/only-ana" in [each["name"] for each in order["interceptors"]]
+    assert [name for name, names in order["moments"].items() if names] == ["should_agent_continue"]
+    assert re.search(
+        r"^should_agent_continue +\d team:orders/only-ana *$", lictor("hooks", "team.yaml")[1], re.MULTILINE
+    )
     assert json.loads(lictor("hooks", "team.yaml:refunds", "--json")[1])["agent"] == "refunds"
 
 

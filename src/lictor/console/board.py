@@ -15,6 +15,7 @@ __all__ = ["SUPERVISOR", "Board", "Line", "Seat"]
 SUPERVISOR = "supervisor"
 ABOUT_MEMBERS = frozenset({"member_finished", "skipped"})
 TOLD_BY_OTHERS = frozenset({"should_agent_continue", "should_supervisor_continue"})  # a record tells what they did
+VERDICTS: Mapping[str, str] = {"deny": "denied", "transform": "changed", "suspend": "waits"}
 PARKED = "host_error:approval_unresolved"  # the run waits for a decision (§9); no failure
 
 
@@ -189,8 +190,9 @@ def _judged(board: Board, seat: Seat, event: Event, detail: Mapping[str, Any]) -
     place = payload.get("point") or payload.get("moment")
     if payload["decision"] == "allow" or reason == PARKED or place in TOLD_BY_OTHERS:
         return ()
-    kind = {"deny": "denied", "transform": "changed", "suspend": "waits"}.get(payload["decision"], payload["decision"])
-    return [(kind, inline(f"{place}, by {payload['by'] or 'the host'}: {reason}"))]
+    return [
+        (VERDICTS.get(payload["decision"], "warned"), inline(f"{place}, by {payload['by'] or 'the host'}: {reason}"))
+    ]
 
 
 def _opens(board: Board, seat: Seat, event: Event, detail: Mapping[str, Any]) -> Said:
