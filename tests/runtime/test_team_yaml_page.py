@@ -57,6 +57,8 @@ def page(tmp_path, monkeypatch):
     monkeypatch.setenv("ORDERS_TOKEN", "secret")
     monkeypatch.delenv("LOCAL_URL", raising=False)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in [name for name in sys.modules if name.partition(".")[0] == "shop"]:  # another test's
+        monkeypatch.delitem(sys.modules, name)
     yield yaml_of(str(tmp_path / "team.yaml"))
     for name in [name for name in sys.modules if name == "shop" or name.startswith("shop.")]:
         del sys.modules[name]
