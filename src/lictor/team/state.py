@@ -223,6 +223,8 @@ def _member_parked(team: TeamState, payload: Mapping[str, Any], state: AgentStat
 def _skipped(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
     task = team.task(payload["task"])
     value = {"status": "skipped", "reason": payload["reason"], "by": payload["by"]}
+    if "message" in payload:
+        value["message"] = payload["message"]
     team = _with_task(team, task._replace(status=ENDED, value=value))
     outcome = Outcome(task.member, "skipped", reason=payload["reason"])
     return team._replace(skips=team.skips + 1, last=task.member, outcomes=(*team.outcomes, outcome))

@@ -201,6 +201,8 @@ def _skip(session: Session, task: Task, ruled: Ruled) -> bool:
     told = f": {verdict.message}" if verdict.message else ""
     record = {"source": task.member, "kind": "skip", "content": f"[Skipped] Cancelled by {ruled.by}{told}"}
     payload = {"task": task.id, "member": task.member, "reason": verdict.reason, "by": ruled.by, "record": record}
+    if verdict.message:
+        payload["message"] = verdict.message
     cause: Cause | None = None
     if ruled.stops:
         cause = ruled.cause("stopped")
