@@ -224,10 +224,23 @@ async def one(seed: int) -> None:
     broken = World()
     places = [here.randrange(1, entries + 1) for _ in range(here.randrange(1, 4))]
     again = await broken.play(room(seed), crash=places, decide=decide(seed))
-    side_by_side = [end for *_, ends in expected for end in ends if end[0] == "cancelled"]
-    if not side_by_side:  # how far somebody had come who was broken off is a matter of time
+    broken_off = [end for *_, ends in expected for end in ends if end[0] in ("cancelled", "stopped")]
+    if not (broken_off and side_by_side(world, result.run_id)):  # how far whoever was broken off had come is chance
         assert told(broken.store, again.run_id) == expected, f"killed after {places}"
     assert (again.status, again.reason, again.answer) == (result.status, result.reason, result.answer)
+
+
+def side_by_side(world: World, root: str) -> bool:
+    """Whether members worked at the same time."""
+    working: dict[str, int] = {}
+    for item in world.store.root_entries(root):
+        if item.entry.kind in ("member_started", "member_finished"):
+            step = 1 if item.entry.kind == "member_started" else -1
+            working[item.run_id] = working.get(item.run_id, 0) + step
+        tasks = item.entry.payload.get("members", ()) if item.entry.kind == "chosen" else ()
+        if working.get(item.run_id, 0) > 1 or len(tasks) > 1:
+            return True
+    return any("delegate" in str(entry.entry.payload.get("calls", "")) for entry in world.store.root_entries(root))
 
 
 async def ended(seed: int, entries: int) -> None:
