@@ -27,7 +27,7 @@ from teamplay import (
     two,
 )
 
-from lictor import Agent, Team, Verdict, tool
+from lictor import Team, Verdict, tool
 from lictor.models import chunks, fail
 from lictor.runs import Usage
 from lictor.team import RouteState

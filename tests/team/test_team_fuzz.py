@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import random
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -303,3 +308,23 @@ def test_random_teams_end_once_and_the_same_after_every_kill(part: int) -> None:
 def test_many_random_teams_end_once_and_the_same_after_every_kill(part: int) -> None:
     """20,000 more."""
     played(range(1000 + part * 1000, 2000 + part * 1000))
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("part", range(4))
+def test_random_teams_over_a_file_survive_real_kills(part: int, tmp_path: Path) -> None:
+    """200 random teams over SQLite, killed by SIGKILL up to three times each: the history of an unbroken run."""
+    program = Path(__file__).with_name("kills.py")
+    source = str(Path(__file__).parents[2] / "src")
+    done = subprocess.run(
+        [sys.executable, str(program), str(tmp_path), str(part * 50), "50"],
+        env={**os.environ, "PYTHONPATH": source},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (len(lines), done.returncode) == (50, 0), done.stderr
+    assert [line for line in lines if not line["same"]] == []
+    assert len([line for line in lines if line["killed"]]) > 25, "too few were killed: then the test tests nothing"
