@@ -17,8 +17,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-
 from teamplay import holds, told
 from test_team_fuzz import chance, decide, room, side_by_side, unbroken
 

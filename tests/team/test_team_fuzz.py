@@ -315,10 +315,11 @@ def test_many_random_teams_end_once_and_the_same_after_every_kill(part: int) -> 
 def test_random_teams_over_a_file_survive_real_kills(part: int, tmp_path: Path) -> None:
     """200 random teams over SQLite, killed by SIGKILL up to three times each: the history of an unbroken run."""
     program = Path(__file__).with_name("kills.py")
-    source = str(Path(__file__).parents[2] / "src")
+    here = Path(__file__).parent
+    paths = os.pathsep.join(map(str, (here, here.parent, here.parents[1] / "src")))
     done = subprocess.run(
         [sys.executable, str(program), str(tmp_path), str(part * 50), "50"],
-        env={**os.environ, "PYTHONPATH": source},
+        env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
         timeout=600,
