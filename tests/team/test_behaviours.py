@@ -1,4 +1,4 @@
-"""The behaviours that the original team framework tests, by their number; those that ours differs in are in README.md."""
+"""The behaviours that the original team framework tests, by number; those that ours differs in are in README.md."""
 
 from __future__ import annotations
 
