@@ -243,9 +243,11 @@ def side_by_side(world: World, root: str) -> bool:
             step = 1 if item.entry.kind == "member_started" else -1
             working[item.run_id] = working.get(item.run_id, 0) + step
         tasks = item.entry.payload.get("members", ()) if item.entry.kind == "chosen" else ()
-        if working.get(item.run_id, 0) > 1 or len(tasks) > 1:
+        calls = item.entry.payload.get("calls", ()) if item.entry.kind == "model_finished" else ()
+        many = len([call for call in calls if call["name"] == "assign"]) > 1 or "delegate" in str(calls)
+        if working.get(item.run_id, 0) > 1 or len(tasks) > 1 or many:
             return True
-    return any("delegate" in str(entry.entry.payload.get("calls", "")) for entry in world.store.root_entries(root))
+    return False
 
 
 async def ended(seed: int, entries: int) -> None:
