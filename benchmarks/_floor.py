@@ -50,7 +50,7 @@ class Loop:
         last = messages[-1]
         done = int(last["tool_call_id"][1:]) + 1 if last["role"] == "tool" else 0
         if done < total:
-            call = {"id": f"c{done}", "name": "add", "arguments": ARGUMENTS_JSON}
+            call = {"id": f"c{done}", "name": "add", "arguments": ARGUMENTS_JSON[done]}
             return {"role": "assistant", "content": "", "tool_calls": [call]}
         return {"role": "assistant", "content": FINAL, "tool_calls": None}
 

@@ -36,7 +36,7 @@ class Model:
             await asyncio.sleep(0)
         done = settings["position"]
         if done < self.total:
-            yield ModelResponse(None, (Call(f"c{done}", "add", ARGUMENTS_JSON),), "tool_calls")
+            yield ModelResponse(None, (Call(f"c{done}", "add", ARGUMENTS_JSON[done]),), "tool_calls")
             return
         for event in self.last:
             yield event

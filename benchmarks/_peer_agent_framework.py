@@ -46,7 +46,7 @@ class Client(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):  # t
         last = messages[-1].contents[-1]
         done = int(last.call_id[1:]) + 1 if last.type == "function_result" else 0
         if done < self.total:
-            return Content.from_function_call(f"c{done}", "add", arguments=ARGUMENTS_JSON)
+            return Content.from_function_call(f"c{done}", "add", arguments=ARGUMENTS_JSON[done])
         return None
 
     async def _tick(self) -> None:

@@ -12,7 +12,9 @@ TASK = "Add the numbers and tell me the result."
 FINAL = "The answer is 42. Done."
 WORDS = ("The ", "answer ", "is ", "42. ", "Done.")  # FINAL as it is streamed
 ARGUMENTS = {"a": 19, "b": 23}
-ARGUMENTS_JSON = json.dumps(ARGUMENTS)
+# One for each call of a run: who asks for the same thing twenty times goes round in circles.
+MOST_CALLS = 200
+ARGUMENTS_JSON = [json.dumps({**ARGUMENTS, "b": ARGUMENTS["b"] + step}) for step in range(MOST_CALLS)]
 REWRITTEN = ARGUMENTS["a"] + 1
 TOOL_CALLS = {"W0": 0, "W1": 1, "W2": 20, "W4": 1, "W5": 1, "W7": 1}  # in one run
 MEANING = {

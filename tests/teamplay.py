@@ -282,10 +282,10 @@ def _hand_over(request: Any) -> Any:
 
 def two(*protocol: Any, **options: Any) -> tuple[Team, Agent, Agent]:
     """A team of two, `hierarchical` unless named; its supervisor asks one after the other."""
-    one, other = agent("ada", say("ada's work")), agent("bob", say("bob's work"))
+    one, other = agent("ada", *[say("ada's work")] * 9), agent("bob", *[say("bob's work")] * 9)
     kind = protocol[0] if protocol else "hierarchical"
     if kind == "hierarchical":
         options.setdefault("model", boss(assign("ada"), assign("bob"), finish()))
     if kind == "handoff":
-        one = agent("ada", _hand_over, say("unused"))
+        one = agent("ada", *[_hand_over] * 9)
     return Team("room", members=[one, other], protocol=kind, **options), one, other

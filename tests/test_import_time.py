@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SRC = Path(__file__).parent.parent / "src"
-HEAVY = ["httpx", "httpx2", "openai", "pydantic", "rich", "typer"]
+HEAVY = ["httpx", "httpx2", "openai", "pydantic", "rapidfuzz", "rich", "typer"]
 # The goal is 150 ms where the floor costs 55 ms (CPython 3.11, one core of a small server): 2.7 floors.
 FLOOR = "asyncio, json, sqlite3"
 RATIO = 2.7

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing as _typing
 
-from lictor.agent import Agent, DenyRepeats, Tool, ToolContext, tool
+from lictor.agent import Agent, DenyRepeats, LoopBreaker, Tool, ToolContext, tool
 from lictor.docket import Actor
 from lictor.errors import InterceptionBlocked, LictorError
 from lictor.hooks import (
@@ -29,6 +29,7 @@ from lictor.models import OpenAIModel, ScriptedModel
 from lictor.runs import Budget, Event, RunResult, Usage, User
 
 if _typing.TYPE_CHECKING:
+    from lictor.adapters import MCPServer
     from lictor.runtime import Run, Runtime
     from lictor.team import Team, TeamInterceptor
 
@@ -51,6 +52,8 @@ __all__ = [
     "InterceptionBlocked",
     "Interceptor",
     "LictorError",
+    "LoopBreaker",
+    "MCPServer",
     "Mask",
     "MaxCalls",
     "OpenAIModel",
@@ -77,6 +80,10 @@ def __getattr__(name: str) -> _typing.Any:
         from lictor import runtime
 
         return getattr(runtime, name)
+    if name == "MCPServer":
+        from lictor import adapters
+
+        return adapters.MCPServer
     if name in ("Team", "TeamInterceptor"):
         from lictor import team
 

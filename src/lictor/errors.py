@@ -290,6 +290,12 @@ class DecisionRefused(LictorError):
         self.resolution = resolution
         super().__init__(message)
 
+    def json(self) -> dict[str, object]:
+        """As a JSON object, for a web layer: `error` (the type), `message`, `status`, `resolution`."""
+        done = getattr(self.resolution, "json", None)
+        resolution = done() if done is not None else None
+        return {"error": type(self).__name__, "message": str(self), "status": self.status, "resolution": resolution}
+
 
 class AlreadyDecided(DecisionRefused):
     """The request was decided before, differently."""

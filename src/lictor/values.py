@@ -338,17 +338,6 @@ def canonical_json(value: Any, *, compat: str | None = None) -> bytes:
         raise ValueDomainError("$", "a string holds a lone surrogate") from None
 
 
-def _joined(node: FrozenList) -> bytes:
-    """The bytes of a list of objects, which each keep their own: a history that grew is not written again."""
-    pieces = [
-        item._canon or canonical_bytes(item) if type(item) is FrozenDict else _exact(item, ecmascript_number)
-        for item in node
-    ]
-    data = b"[" + b",".join(pieces) + b"]"
-    node._canon = data
-    return data
-
-
 def canonical_bytes(node: FrozenDict | FrozenList) -> bytes:
     """Return the RFC 8785 bytes of a frozen container, kept on the container.
 
@@ -357,7 +346,13 @@ def canonical_bytes(node: FrozenDict | FrozenList) -> bytes:
     if node._canon is not None:
         return node._canon
     if node._plain and type(node) is FrozenList and node and type(node[0]) is FrozenDict and not node[_FEW:]:
-        return _joined(node)
+        # Each of the objects keeps its own bytes: a history that grew is not written again.
+        pieces = [
+            item._canon or canonical_bytes(item) if type(item) is FrozenDict else _exact(item, ecmascript_number)
+            for item in node
+        ]
+        node._canon = data = b"[" + b",".join(pieces) + b"]"
+        return data
     if node._plain:
         # orjson sorts keys by code point, RFC 8785 by UTF-16 unit: the same order for ASCII keys.
         # Without floats the rest is the same too, which the tests hold against `rfc8785`.
@@ -464,7 +459,7 @@ class Clock:
     """Where time comes from: the system's here, a virtual one in tests. Everything takes a Clock."""
 
     def __init__(self) -> None:
-        self._second = (-1, "")  # the last formatted second; one tuple, so threads see a whole pair
+        self._last = (-1, "")  # the last millisecond, and as a text; one tuple, so threads see a whole pair
         self.stamped = 0.0
         """When `timestamp` was asked last, in seconds since the epoch."""
 
@@ -476,12 +471,14 @@ class Clock:
         """Return now as RFC 3339 UTC with milliseconds (§4.1), e.g. `2026-06-19T14:03:11.123Z`."""
         now = self.stamped = time.time() if type(self) is Clock else self.now()  # one call on the hot path
         millis = int(now * 1000)
-        second = millis // 1000
-        known, text = self._second
-        if known != second:
-            text = time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(second))
-            self._second = (second, text)
-        return f"{text}{millis % 1000:03d}Z"
+        known, text = self._last
+        if known != millis:
+            second = millis // 1000
+            fresh = known // 1000 != second
+            start = time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(second)) if fresh else text[:20]
+            text = f"{start}{millis % 1000:03d}Z"
+            self._last = (millis, text)
+        return text
 
     def monotonic(self) -> float:
         """Return seconds of a clock that never goes back, for durations and deadlines."""

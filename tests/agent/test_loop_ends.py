@@ -200,7 +200,7 @@ async def test_a_slow_reader_does_not_hold_the_run() -> None:
         done.set()
         return say("ok")
 
-    agent = Agent("clerk", model=Strict([*[call("look")] * 5, last]), tools=[look])
+    agent = Agent("clerk", model=Strict([*[call("look")] * 5, last]), tools=[look], loop_breaker=None)
     kinds: list[str] = []
     async for event in agent.stream("go"):
         if not kinds:

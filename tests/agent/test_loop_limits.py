@@ -29,7 +29,7 @@ async def look() -> str:
 async def test_max_steps_of_a_run_takes_the_place_of_the_agents(how: str, limit: int) -> None:
     """The limit given to a run holds for that run only."""
     model = Strict([call("look")] * 9)
-    agent = Agent("clerk", model=model, tools=[look], max_steps=7)
+    agent = Agent("clerk", model=model, tools=[look], max_steps=7, loop_breaker=None)
     played = await play(agent, how=how, max_steps=limit)
     assert (played.status, played.reason, len(model.requests)) == ("exhausted", "max_steps", limit)
     assert (await play(agent, how=how)).usage.requests == 7
@@ -142,7 +142,7 @@ async def test_the_budget_of_a_nested_agent_is_its_own_and_its_parents(how: str)
 @both_ways
 async def test_depth_and_number_of_nested_runs_are_limited(how: str) -> None:
     """Beyond `max_depth` and `max_children` a call is answered `not_run`, and the loop goes on."""
-    inner = Agent("inner", model=Strict([say("in")], id="inner"))
+    inner = Agent("inner", model=Strict([say("in"), say("in")], id="inner"))
     model = Strict([[call("inner", task="a"), call("inner", task="b"), call("inner", task="c")], say("ok")])
     played = await play(Agent("outer", model=model, tools=[inner], max_children=2), how=how)
     told = [json.loads(text) for text in tools_said(played.messages)]

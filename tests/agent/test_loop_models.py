@@ -215,6 +215,32 @@ async def test_a_conversation_goes_on(how: str) -> None:
 
 
 @both_ways
+async def test_a_nested_agent_goes_on_in_its_script(how: str) -> None:
+    """The position of an agent used as a tool counts its responses in the whole conversation, failed ones too."""
+    reply = [call("look"), say("one"), fail(500), say("two"), say("three")]
+    inner = Agent("inner", model=Strict(reply, id="same"), tools=[look])
+    tasks = [call("inner", task=task) for task in "abc"]
+    script = Strict([*tasks[:2], say("x"), tasks[2], say("y")], id="same")
+    outer = Agent("outer", model=script, tools=[inner])
+    async with Runtime(clock=VirtualClock()) as runtime:
+        await park(runtime, outer, "a", how=how, conversation="c")
+        await park(runtime, outer, "b", how=how, conversation="c")
+        assert [request.position for request in inner.models[0].requests] == [0, 1, 2, 3, 4]
+        assert [request.position for request in script.requests] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("passes", [0, 1])  # the tool of the first child; that child itself
+async def test_nested_responses_are_counted_once_after_a_crash(runtime: Any, passes: int) -> None:
+    """A child that is taken up by another process asks at the place where it stood; the next one goes on from there."""
+    inner = Agent("inner", model=Strict([call("look"), say("one"), say("two")]), tools=[look])
+    outer = Agent("outer", model=Strict([call("inner", task="a"), call("inner", task="b"), say("x")]), tools=[inner])
+    runtime.crash_at("effect.after", after=passes)
+    assert (await runtime.run_to_park(outer, "go")).status == "completed"
+    assert runtime.crashes == 1
+    assert [request.position for request in inner.models[0].requests] == [0, 1, 2]
+
+
+@both_ways
 async def test_a_failing_sink_is_counted(how: str) -> None:
     """Records that a sink did not take are counted in the result; a required sink blocks."""
 

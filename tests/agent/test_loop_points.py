@@ -91,6 +91,20 @@ async def test_what_a_context_says_of_its_run() -> None:
     assert inner_about["context"] == {"tenant": 7}
 
 
+async def test_a_model_request_says_what_it_is_for() -> None:
+    """Every `pre_model_call` of an agent's run, nested ones included, has the purpose `agent` (05-api)."""
+    found: list[Any] = []
+
+    def look(context: Any) -> Any:
+        found.append((context["agent"]["id"], context["extensions"]["lictor"]["purpose"]))
+        return ALLOW
+
+    inner = Agent("inner", model=Strict([say("in")], id="inner"))
+    script = Strict([call("inner", task="t"), say("out")])
+    await Agent("outer", model=script, tools=[inner], interceptors=[policy("pre_model_call", look)]).run("go")
+    assert found == [("outer", "agent"), ("inner", "agent"), ("outer", "agent")]
+
+
 @both_ways
 async def test_policies_are_asked_from_the_outside_in(how: str) -> None:
     """Runtime, agent, per-run, and the approval of a gated tool last; each under its qualified name."""
@@ -111,6 +125,7 @@ async def test_policies_are_asked_from_the_outside_in(how: str) -> None:
         record = next(r for r in result.records if r["interception_point"] == "pre_tool_call")
         assert [slot["name"] for slot in record["verdicts"]] == [
             "lictor/deny-repeats",
+            "lictor/loop-breaker",
             "runtime/top",
             "agent:clerk/a",
             "agent:clerk/b",

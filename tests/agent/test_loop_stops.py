@@ -128,7 +128,8 @@ async def test_repeats_can_be_allowed_or_counted_otherwise(how: str) -> None:
 
     async def denied(**options: Any) -> Played:
         model = Strict([*[call("work", n=1)] * 5, say("ok")])
-        return await play(Agent("clerk", model=model, tools=[work], interceptors=[denying], **options), how=how)
+        agent = Agent("clerk", model=model, tools=[work], interceptors=[denying], loop_breaker=None, **options)
+        return await play(agent, how=how)
 
     assert [json.loads(text)["reason"] for text in tools_said((await denied(deny_repeats=None)).messages)] == ["no"] * 5
     patient = await denied(deny_repeats=DenyRepeats(deny_after=10, stop_after=3))

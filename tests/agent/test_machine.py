@@ -28,7 +28,10 @@ MOST_PARKS = 60
 
 
 class DyingStore(MemoryStore):
-    """A store whose process dies once, with a given entry: just before it is written, or just behind."""
+    """A store whose process dies once, with a given entry: just before it is written, or just behind.
+
+    What is told of a decision is in one transaction with it, so that no death parts the two.
+    """
 
     def __init__(self, dies_at: int = 0, before: bool = False) -> None:
         super().__init__()
@@ -39,7 +42,7 @@ class DyingStore(MemoryStore):
     def log(self, run_id: str, root: str) -> Any:
         """The log; every entry below a root is counted."""
         log = super().log(run_id, root)
-        if not self._root(root).callbacks:
+        if not root.startswith("docket:") and not self._root(root).callbacks:
             self.watch(root, lambda entry: self._count(root, entry))
         return log
 

@@ -19,7 +19,7 @@ from lictor.models import call, say
 @both_ways
 async def test_B16_what_a_nested_agent_did_stays_when_the_outer_answer_is_denied(how: str) -> None:
     """The nested runs keep their transcripts though the outer answer was denied and is stored nowhere."""
-    inner = Agent("inner", model=Strict([lambda request: say(f"about {request.messages[-1]['content']}")]))
+    inner = Agent("inner", model=Strict([lambda request: say(f"about {request.messages[-1]['content']}")] * 2))
     outer_model = Strict([call("inner", task="one"), call("inner", task="two"), say("summary")])
     guard = policy("output", lambda c: Verdict.deny("no") if c["agent"]["id"] == "outer" else ALLOW)
     played = await play(Agent("outer", model=outer_model, tools=[inner], interceptors=[guard]), how=how)

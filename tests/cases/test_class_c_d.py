@@ -23,7 +23,7 @@ from driving import (
     tools_said,
 )
 
-from lictor import Agent, Budget, Runtime, ScriptedModel, tool
+from lictor import Agent, Budget, LoopBreaker, Runtime, ScriptedModel, tool
 from lictor.agent import Window, problems_of
 from lictor.errors import AlreadyDecided, NotResumable, SimulatedCrash
 from lictor.models import Call, ModelResponse, TextDelta, call, fail, say
@@ -41,7 +41,8 @@ async def look() -> str:
 async def test_C08_a_limit_of_n_makes_n_model_calls(how: str, limit: int) -> None:
     """A script without an end is stopped after exactly `max_steps` model calls, its last calls answered."""
     model = Strict([call("look")] * 10)
-    played = await play(Agent("clerk", model=model, tools=[look], max_steps=limit), how=how)
+    agent = Agent("clerk", model=model, tools=[look], max_steps=limit, loop_breaker=None)
+    played = await play(agent, how=how)
     assert (played.status, played.reason, len(model.requests)) == ("exhausted", "max_steps", limit)
     assert len(tools_said(played.messages)) == limit
 
@@ -53,6 +54,50 @@ async def test_C08_finishing_on_the_last_allowed_call_is_completed(how: str, lim
     model = Strict([*[call("look")] * (limit - 1), say("done")])
     played = await play(Agent("clerk", model=model, tools=[look], max_steps=limit), how=how)
     assert (played.status, played.answer, len(model.requests)) == ("completed", "done", limit)
+
+
+@both_ways
+async def test_C19_a_call_that_waits_is_no_round_of_a_loop(how: str) -> None:
+    """Look, pay, look, pay: the payment that waits is no step yet; approved it runs, and its result is delivered."""
+    paid: list[int] = []
+
+    @tool(requires_approval=True)
+    async def pay(amount: int) -> str:
+        paid.append(amount)
+        return "paid"
+
+    model = Strict([*[call("look"), call("pay", amount=5)] * 2, say("paid twice")])
+    async with Runtime() as runtime:
+        run, result = await park(runtime, Agent("clerk", model=model, tools=[look, pay]), how=how)
+        for _ in range(2):
+            assert result.status == "suspended"
+            result = await decided(runtime, run, (result.requests[0].id, "approve", {}), how=how)
+        assert (result.status, result.answer, paid) == ("completed", "paid twice", [5, 5])
+        assert tools_said(result.trace.messages) == ["seen", "paid"] * 2
+        assert [r["verdict"]["warnings"] for r in result.records if "warnings" in r["verdict"]] == []
+
+
+@both_ways
+async def test_C19_the_outcome_names_the_steps_of_the_loop(how: str) -> None:
+    """Only finished calls of this run count, and the record of the stop says which."""
+
+    @tool(effect="pure")
+    async def list_all() -> str:
+        return "nothing"
+
+    model = Strict([call("look"), call("list_all")] * 6)
+    agent = Agent("clerk", model=model, tools=[look, list_all], loop_breaker=LoopBreaker(window=4, on_hit=("stop",)))
+    played = await play(agent, how=how)
+    assert (played.status, played.reason, played.by) == ("stopped", "loop", "lictor/loop-breaker")
+    [record] = [record for record in played.records if record["verdict"].get("reason") == "loop"]
+    assert dict(record["verdict"]["evidence"]["verification_pointers"]) | {"arguments": ""} == {
+        "tool": "look",
+        "arguments": "",
+        "period": "2",
+        "steps": "call_0,call_1,call_2,call_3",
+        "count": "2",
+        "score": "1.0",
+    }
 
 
 @both_ways
@@ -173,7 +218,8 @@ async def test_D08_each_message_is_shown_once_after_every_restore(how: str) -> N
         shown = [json.dumps(dict(message), default=dict, sort_keys=True) for message in request.messages]
         assert len(set(shown)) == len(shown) == 1 + 2 * number
         assert strict_problem(request.messages) is None
-    stored = (await old.conversation("c")).messages
+    async with reopened(old, agent) as last:
+        stored = (await last.conversation("c")).messages
     ids = [message["tool_call_id"] for message in stored if message["role"] == "tool"]
     assert ids == ["call_0", "call_1", "call_2"]
 

@@ -206,13 +206,13 @@ async def test_C06_the_end_of_an_inner_team_is_its_own(depth: int) -> None:
 async def test_C08_a_limit_of_n_turns_makes_n_decisions(limit: int) -> None:
     """A supervisor without an end decides exactly N times; one that finishes with the last turn is completed."""
     model = boss(*[assign("ada")] * 10)
-    team, ada, _ = two(model=model, max_turns=limit)
+    team, ada, _ = two(model=model, max_turns=limit, loop_breaker=None)
     result = await team.run("go")
     assert (result.status, result.reason) == ("exhausted", "max_turns")
     assert (len(requests(model)), len(requests(ada))) == (limit, limit)
     if limit:
         model = boss(*[assign("ada")] * (limit - 1), finish())
-        team, _, _ = two(model=model, max_turns=limit)
+        team, _, _ = two(model=model, max_turns=limit, loop_breaker=None)
         assert ((await team.run("go")).status, len(requests(model))) == ("completed", limit)
 
 
@@ -277,7 +277,7 @@ async def test_C19_a_persons_answer_reaches_the_member_that_waited() -> None:
             return say(f"told {request.messages[-1]['content']}")
         return call("ask", question="?") if "second" in asked else transfer("a", "second")
 
-    a = agent("a", lambda request: transfer("b", "second" if "second" in str(request.messages[0]) else "first"))
+    a = agent("a", transfer("b", "first"), transfer("b", "second"))
     b = agent("b", *[turn] * 3, tools=[ask])
     world, team = World(), Team("t", members=[a, b], protocol="handoff")
     result = await world.play(team)
@@ -309,7 +309,8 @@ async def test_D08_each_message_is_shown_once_after_every_restore() -> None:
 
     world, shown = World(), []
     for turn in range(3):
-        a, b = agent("a", transfer("b", f"memo {turn}")), agent("b", *[work] * 2, tools=[ask])
+        a = agent("a", *[transfer("b", f"memo {turn}")] * 3)
+        b = agent("b", *[work] * 6, tools=[ask])
         team = Team("t", members=[a, b], protocol="handoff")
         result = await world.play(team, f"task {turn}", conversation="c")
         answer = ("respond", {"value": f"words {turn}"})

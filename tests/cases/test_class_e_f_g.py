@@ -89,7 +89,8 @@ async def test_E21_children_started_together_cannot_overspend(how: str, priced: 
         [*[call("look", usage=part)] * 10, [call("M", usage=part, task="t"), *[call("M", task="t")] * 4]], id="L"
     )
     member = Agent("M", model=inner, settings={"max_tokens": 100})
-    played = await play(Agent("L", model=leader, tools=[look, member], budget=Budget(max_cost_usd=10.0)), how=how)
+    agent = Agent("L", model=leader, tools=[look, member], budget=Budget(max_cost_usd=10.0), loop_breaker=None)
+    played = await play(agent, how=how)
     assert (played.status, played.reason) == ("exhausted", "budget:max_cost_usd")
     assert len(inner.requests) == 0
     assert played.usage.cost_usd == pytest.approx(9.9)

@@ -1,5 +1,6 @@
 """Writes docs/cli.md from the help of the command line: `python tests/console/cli_reference.py`."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
@@ -21,7 +22,17 @@ An error is one line on stderr that says what to do.
 def reference() -> str:
     """The whole page."""
     group = typer.main.get_command(app)
-    return "\n".join([HEAD, *(section(name, command) for name, command in sorted(group.commands.items()))])
+    return "\n".join([HEAD, *(section(name, command) for name, command in sorted(verbs(group)))])
+
+
+def verbs(group: object, above: str = "") -> Iterator[tuple[str, object]]:
+    """Every verb with its full name; one that has others below it counts itself if it does something alone."""
+    for name, command in group.commands.items():
+        below = getattr(command, "commands", {})
+        if not below or command.invoke_without_command:
+            yield above + name, command
+        if below:
+            yield from verbs(command, f"{above}{name} ")
 
 
 def section(name: str, command: object) -> str:

@@ -118,9 +118,11 @@ def test_hooks_prints_the_resolved_order(lictor, target):
     assert (code, told) == (0, "")
     for word in ("agent clerk: sequential/run_all, enforce", "policy sha256:", "agent:clerk/careful", "clerk:careful"):
         assert word in printed
-    [line] = [line for line in printed.splitlines() if line.startswith("pre_tool_call")]
-    assert line.split(None, 1)[1].rstrip() == "1 lictor/deny-repeats, 2 agent:clerk/careful, 3 lictor/approval"
-    assert [line.split()[0] for line in printed.splitlines()[-8:]] == list(POINTS)
+    judged = printed.rpartition("\npre_tool_call")[2].partition("\npost_tool_call")[0]
+    order = "1 lictor/deny-repeats, 2 lictor/loop-breaker, 3 agent:clerk/careful, 4 lictor/approval"
+    assert " ".join(judged.split()) == order
+    points = [line.split()[0] for line in printed.splitlines() if line.startswith(POINTS)]
+    assert points == list(POINTS)
 
 
 def test_hooks_as_json(lictor):
@@ -129,7 +131,12 @@ def test_hooks_as_json(lictor):
     order = json.loads(printed)
     assert code == 0
     assert set(order) == {"agent", "mode", "composition", "policy", "interceptors", "order"}
-    assert order["order"]["pre_tool_call"] == ["lictor/deny-repeats", "agent:clerk/careful", "lictor/approval"]
+    assert order["order"]["pre_tool_call"] == [
+        "lictor/deny-repeats",
+        "lictor/loop-breaker",
+        "agent:clerk/careful",
+        "lictor/approval",
+    ]
     [careful] = [each for each in order["interceptors"] if each["name"] == "agent:clerk/careful"]
     assert (careful["version"], careful["points"]) == ("7", ["pre_tool_call"])
     assert careful["fingerprint"].startswith("sha256:")
@@ -158,15 +165,15 @@ def test_a_changed_policy_has_another_fingerprint(lictor, tmp_path):
     ("target", "told"),
     [
         ("nofile.py:x", "there is no file nofile.py"),
-        ("shop/clerk.py", "write shop/clerk.py:NAME; its agents are clerk, plain"),
-        ("shop/clerk.py:nope", "there is no 'nope' in shop/clerk.py; its agents are clerk, plain"),
-        ("shop/clerk.py:pay", "pay in shop/clerk.py is a Tool, not an Agent; its agents are clerk, plain"),
-        ("shop/clerk.py:number", "is a int, not an Agent"),
-        ("shop.clerk:number", "is a int, not an Agent"),
+        ("shop/clerk.py", "write shop/clerk.py:NAME; it has clerk, plain"),
+        ("shop/clerk.py:nope", "there is no 'nope' in shop/clerk.py; it has clerk, plain"),
+        ("shop/clerk.py:pay", "pay in shop/clerk.py is a Tool, neither an Agent nor a Team; it has clerk, plain"),
+        ("shop/clerk.py:number", "is a int, neither an Agent nor a Team"),
+        ("shop.clerk:number", "is a int, neither an Agent nor a Team"),
         ("nomodule:x", "there is no module 'nomodule'"),
         ("shop/clerk:x", "there is no module 'shop/clerk'"),
         ("shop.nope:x", "there is no module 'shop.nope'"),
-        ("json:loads", "loads in json is a function, not an Agent; json holds no Agent"),
+        ("json:loads", "loads in json is a function, neither an Agent nor a Team; json holds no Agent or Team"),
         ("", "write file.py:NAME or module:NAME"),
         (".:x", "write file.py:NAME or module:NAME"),
         ("broken.py:x", "broken.py cannot be imported: ZeroDivisionError: division by zero"),

@@ -413,7 +413,7 @@ def test_every_verb_prints_one_object(asked, shop):
     assert found["events"][-1]["kind"] == "run_finished"
     assert [each["status"] for each in found["requests"]] == ["approved"]
     code, found = asked("doctor")
-    assert (code, found["schema"], found["damage"], found["undriven"]) == (0, 1, None, [])
+    assert (code, found["schema"], found["damage"], found["undriven"]) == (0, 2, None, [])
     assert asked("grants")[1] == {"grants": []}
 
 

@@ -67,9 +67,11 @@ def test_every_changed_byte_of_every_column_is_found(url, key):
     assert verify(url, audit_key=key).intact
 
 
-@pytest.mark.parametrize("change", ["kind = 'nota'", "version = 2", "seq = 7"])
+@pytest.mark.parametrize(
+    "change", ["kind = 'nota'", "version = 1", "version = 3", "seq = 7", "cursor = 77", "root = 'q'", "at = at + 0.001"]
+)
 def test_a_changed_field_is_found(url, key, change):
-    """Kind, version and number of an entry are part of what is hashed or checked."""
+    """Kind, version, place and time of an entry are part of what is hashed or checked."""
     alter(url, (f"UPDATE event SET {change} WHERE run = 'r' AND seq = 2",))
     assert not verify(url, audit_key=key).intact
 
@@ -129,11 +131,11 @@ def test_a_chain_written_anew_takes_the_key_or_shows_against_a_checkpoint(url, k
     """Whoever writes the last entry with a fitting plain hash is found by the key, or else by a checkpoint."""
     known = checkpoints(url)
     with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as db:
-        ((prev,),) = db.execute("SELECT prev FROM event WHERE run = 'r' AND seq = 4").fetchall()
+        ((prev, cursor, at),) = db.execute("SELECT prev, cursor, at FROM event WHERE run = 'r' AND seq = 4").fetchall()
     payload = b'{"text":"never said"}'
-    new = link(prev, "r", 4, "note", payload)
+    digest, hashed = link(prev, ("r", cursor, "r", 4, "note", at), payload)
     sql = "UPDATE event SET payload = ?, digest = ?, hash = ? WHERE run = 'r' AND seq = 4"
-    alter(url, (sql, payload, new.digest, new.hash))
+    alter(url, (sql, payload, digest, hashed))
     assert verify(url, audit_key=key).intact is (key is None)
     assert not verify(url, audit_key=key, known=known).intact
 
@@ -142,6 +144,9 @@ def test_the_wrong_key_proves_nothing(url, key):
     """Logs written with one key are not intact under another, or under none."""
     assert not verify(url, audit_key=b"another").intact
     assert verify(url).intact is (key is None)
+    assert verify(url, audit_key=b"another").key == "wrong"
+    assert verify(url).key == ("ok" if key is None else "missing")
+    assert verify(url, audit_key=key).key == "ok"
 
 
 def test_an_erased_payload_leaves_the_log_intact(url, key):

@@ -244,7 +244,11 @@ async def test_29_a_member_without_a_description_is_no_problem() -> None:
 
 async def test_31_a_hand_off_that_fails_goes_back_to_the_sender() -> None:
     """The task is as it was, the sender is told; ours counts it (an invalid target costs a hand-off)."""
-    a = agent("a", lambda request: say("alone") if "no member" in str(request.messages) else transfer("ghost", "x"))
+
+    def work(request: Any) -> Any:
+        return say("alone") if "no member" in str(request.messages) else transfer("ghost", "x")
+
+    a = agent("a", work, work)
     result = await Team("t", members=[a, agent("b")], protocol="handoff").run("the task")
     assert (result.answer, len(requests(a))) == ("alone", 2)
     assert requests(a)[1].messages[-1]["content"].startswith("the task\n\nThere is no member 'ghost'")

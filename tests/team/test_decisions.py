@@ -82,7 +82,7 @@ async def test_a_denied_assign_beside_an_accepted_one() -> None:
     """The accepted one works, the denied one does not, and the count starts anew."""
     guard = hook("on_supervisor_decision", lambda trace, decision: decision.member != "bob")
     rounds = [[assign("bob"), assign("ada")]] * 4
-    team, ada, bob = two(interceptors=[guard], model=boss(*rounds, finish()))
+    team, ada, bob = two(interceptors=[guard], model=boss(*rounds, finish()), loop_breaker=None)
     result = await team.run("go")
     assert (result.status, len(requests(ada)), len(requests(bob))) == ("completed", 4, 0)
 

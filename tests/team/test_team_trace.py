@@ -258,7 +258,7 @@ async def test_another_process_reads_it_without_the_definitions(tmp_path: Path) 
     first, second, third = done.stdout.splitlines()
     assert first.startswith("completed 2 ('ada', 'bob')")
     assert "('ada', 'output', \"ada's work\")" in second
-    assert third == "{'k': [1]} ana"
+    assert third == "{'k': [1]} User(id='ana', attributes={})"
 
 
 async def test_a_stop_at_a_member_shows_what_was_done() -> None:

@@ -77,7 +77,7 @@ def test_every_point_has_a_context(point):
     made = context(point)
     assert isinstance(made, Context)
     assert made["interception_point"] == point
-    assert made["extensions"]["lictor"] == {"root": "session", "parent": None, "path": ["agent"]}
+    assert made["extensions"]["lictor"] == {"root": "session", "parent": None, "path": ["agent"], "purpose": "agent"}
 
 
 async def test_a_context_is_like_the_one_of_a_run():
@@ -98,7 +98,14 @@ async def test_user_and_extensions_reach_the_policy():
     made = context("input", "x", user="ana", extensions={"mine": {"a": 1}, "lictor": {"turn": 2}})
     assert made["extensions"] == {
         "mine": {"a": 1},
-        "lictor": {"root": "session", "parent": None, "path": ["agent"], "user": {"id": "ana"}, "turn": 2},
+        "lictor": {
+            "root": "session",
+            "parent": None,
+            "path": ["agent"],
+            "purpose": "agent",
+            "user": {"id": "ana"},
+            "turn": 2,
+        },
     }
 
 

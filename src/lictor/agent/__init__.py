@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from lictor.agent.assembly import assemble, used_below
+from lictor.agent.breaker import LoopBreaker, TraceRecord, TraceView
 from lictor.agent.calls import due_calls
 from lictor.agent.children import outcome_value
 from lictor.agent.definition import Agent
+from lictor.agent.folded import snapshot
 from lictor.agent.handlers import STEPS
 from lictor.agent.held import HELD
 from lictor.agent.history import History, Window, blocks, problems_of
 from lictor.agent.incremental import Incremental
+from lictor.agent.loops import DENIED, LoopEvidence, LoopPolicy, LoopRecord, detect_loop
 from lictor.agent.machine import AgentMachine, AgentState
 from lictor.agent.modelstep import drop_held
 from lictor.agent.places import here_only
@@ -24,6 +27,7 @@ from lictor.agent.tools import Tool, ToolContext, ToolSource, fingerprint, forei
 from lictor.agent.trace import AgentTrace, trace_of
 
 __all__ = [
+    "DENIED",
     "HELD",
     "NO_GOVERNANCE",
     "SOURCED_STEPS",
@@ -35,6 +39,10 @@ __all__ = [
     "DenyRepeats",
     "History",
     "Incremental",
+    "LoopBreaker",
+    "LoopEvidence",
+    "LoopPolicy",
+    "LoopRecord",
     "Mediator",
     "Options",
     "Session",
@@ -42,11 +50,14 @@ __all__ = [
     "Tool",
     "ToolContext",
     "ToolSource",
+    "TraceRecord",
+    "TraceView",
     "Window",
     "assemble",
     "begin",
     "blocks",
     "cut",
+    "detect_loop",
     "drop_held",
     "due_calls",
     "error_result",
@@ -61,6 +72,7 @@ __all__ = [
     "result_of",
     "run_agent",
     "safe_value",
+    "snapshot",
     "split_limits",
     "stint",
     "stream_agent",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lictor.docket import KINDS, Docket, Reason, Request, Shown, request_digest
+from lictor.errors import StoreError
 from lictor.hooks import ALLOW, ApprovalRequest, ApprovalResolution, Context, Verdict, interceptor
 from lictor.runs import LiveRun
 from lictor.values import digest as value_digest
@@ -115,9 +116,17 @@ class StepResolver:
     used: Request | None = None
     digest: str | None = None
     denied: dict[str, Any] = field(default_factory=dict)
+    failure: StoreError | None = None
 
     def resolve(self, request: ApprovalRequest) -> ApprovalResolution:
-        """§9, by the rows of the docket."""
+        """§9, by the rows of the docket. What a store raises is kept in `failure`: no gate may make a verdict of it."""
+        try:
+            return self._resolve(request)
+        except StoreError as exc:
+            self.failure = exc
+            raise
+
+    def _resolve(self, request: ApprovalRequest) -> ApprovalResolution:
         docket = self.approver.docket
         identity = request.context_identity
         self.digest = self._digest(request)

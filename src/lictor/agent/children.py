@@ -62,7 +62,9 @@ async def run_child(session: Session, call: CallState, tool: Tool) -> Any:
     if fresh:
         live.ledger.root.children += 1
         path = [list(step) for step in child.live.path]
-        child.live.record("run_started", {"agent": agent.name, "path": path})
+        told = {"agent": agent.name, "path": path}
+        before = child.options.positions
+        child.live.record("run_started", {**told, "positions": before} if before else told)
     if live.state.cause is not None and not child.live.finished:
         child.live.record("cause", Cause("cancelled", by="parent").json())
     child.live.join(live)
@@ -89,6 +91,9 @@ def _assemble(session: Session, call: CallState, agent: Agent, name: str) -> Ses
     run_id = call.child or ""
     arguments: Mapping[str, Any] = call.args or {}
     scopes = (*options.scopes, (f"agent:{session.agent.name}", session.agent.interceptors))
+    entries = live.store.entries(run_id)
+    below = f"{agent.name}>"
+    positions = {key.removeprefix(below): n for key, n in live.state.positions.items() if key.startswith(below)}
     return assemble(
         agent,
         replace(
@@ -98,7 +103,7 @@ def _assemble(session: Session, call: CallState, agent: Agent, name: str) -> Ses
             max_steps=None,
             messages=(),
             numbered=0,
-            positions=None,
+            positions=entries[0].payload.get("positions") if entries else positions,
             labels=None,
         ),
         run_id=run_id,

@@ -6,9 +6,12 @@ import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lictor.agent.breaker import LoopBreaker
+from lictor.agent.children import agent_tool
 from lictor.agent.history import History
 from lictor.agent.incremental import Incremental
 from lictor.agent.repeats import DenyRepeats
+from lictor.agent.running import run_agent, stream_agent
 from lictor.agent.sources import Attached, attach, is_source
 from lictor.agent.tools import Tool, tool
 from lictor.errors import DefinitionError
@@ -46,6 +49,7 @@ FIELDS = (
     "governance",
     "resolver",
     "deny_repeats",
+    "loop_breaker",
 )
 
 
@@ -74,6 +78,7 @@ class Agent:
         governance: how verdicts compose; only the outermost counts, one further in is an error.
         resolver: decides liftable denies in place (§9); without one they park in a Runtime's docket.
         deny_repeats: `DenyRepeats()` or None.
+        loop_breaker: `LoopBreaker()` or None; not added where `interceptors` have one.
 
     Raises DefinitionError, at once, for whatever is wrong as written.
     """
@@ -104,6 +109,7 @@ class Agent:
         governance: Governance | None = None,
         resolver: Any = None,
         deny_repeats: DenyRepeats | None = DenyRepeats(),  # noqa: B008 - it holds no state
+        loop_breaker: LoopBreaker | None = LoopBreaker(),  # noqa: B008 - nor does it
     ) -> None:
         values = dict(locals())
         values["stream_mode"] = values.pop("stream")
@@ -143,6 +149,7 @@ class Agent:
         governance: Governance | None
         resolver: Any
         deny_repeats: DenyRepeats | None
+        loop_breaker: LoopBreaker | None
         models: tuple[ChatModel, ...]
         sources: tuple[Attached, ...]
         _tools: Mapping[str, Tool]
@@ -178,8 +185,6 @@ class Agent:
 
     def as_tool(self, name: str | None = None, description: str | None = None) -> Tool:
         """This agent as a tool with one argument, `task`: a child run under the same policies and budget."""
-        from lictor.agent.children import agent_tool
-
         return agent_tool(self, name, description)
 
     async def run(self, task: Any, **options: Any) -> RunResult:
@@ -187,14 +192,10 @@ class Agent:
 
         Raises InterceptionBlocked for a run that ended `blocked`; every other outcome is returned.
         """
-        from lictor.agent.running import run_agent
-
         return await run_agent(self, task, **options)
 
     def stream(self, task: Any, **options: Any) -> AsyncIterator[Event]:
         """The events of such a run. It ends with `run_finished`; leaving it early cancels the run."""
-        from lictor.agent.running import stream_agent
-
         return stream_agent(self, task, **options)
 
 
@@ -232,6 +233,8 @@ def _check_options(name: str, agent: Agent) -> None:
         raise DefinitionError(f"Agent {name!r}: resolver={agent.resolver!r}; give a function or an object with resolve")
     if agent.deny_repeats is not None and not isinstance(agent.deny_repeats, DenyRepeats):
         raise DefinitionError(f"Agent {name!r}: deny_repeats={agent.deny_repeats!r}; give a DenyRepeats(...) or None")
+    if agent.loop_breaker is not None and not isinstance(agent.loop_breaker, LoopBreaker):
+        raise DefinitionError(f"Agent {name!r}: loop_breaker={agent.loop_breaker!r}; give a LoopBreaker(...) or None")
 
 
 def _settings(name: str, settings: Any) -> dict[str, Any]:

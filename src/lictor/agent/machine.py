@@ -6,6 +6,7 @@ refolds a log after a crash goes on exactly where the old one stood.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -32,13 +33,14 @@ from lictor.journal import Entry
 from lictor.runs import Cause, Command
 from lictor.values import frozen_texts
 
-__all__ = ["AgentMachine", "AgentState", "Wait", "tally"]
+__all__ = ["AgentMachine", "AgentState", "Wait", "taken", "tally"]
 
 STARTUP = (Command("startup", "startup"),)
 INPUT = (Command("input", "input"),)
 SHUTDOWN = (Command("shutdown", "shutdown"),)
 NOTHING: tuple[Command, ...] = ()
 GIVEN = ("id", "name", "args", "effect", "problem")
+RECENT = 64  # finished responses with calls that are kept for loop breakers
 UNJUDGED = tuple([CallState._field_defaults[name] for name in CallState._fields[len(GIVEN) :]])
 
 
@@ -55,10 +57,11 @@ class AgentState(NamedTuple):
 
     `messages` is the transcript without instructions; `calls` the open batch, in call order;
     `step` the model calls made; `numbered` and `ids` the tool calls so far; `positions` the responses
-    taken from each model, failed ones included; `feedback` what only the next request shows;
-    `released` step and text of an answer that is shown while it comes and not taken yet; `pending`
-    the final text before its verdict (`None` inside when only the process that asked holds it),
-    `source` the model it is from; `extra` is what a machine around this one keeps (a team).
+    taken from each model, failed ones included (by runs below as `AGENT>MODEL`); `feedback` what only
+    the next request shows; `recent` the last finished calls, by step; `released` step and text of an
+    answer that is shown while it comes and not taken yet; `pending` the final text before its verdict
+    (`None` inside when only the process that asked holds it), `source` the model it is from; `extra` is
+    what a machine around this one keeps (a team).
     """
 
     phase: str = "new"
@@ -75,6 +78,7 @@ class AgentState(NamedTuple):
     misses: int = 0
     invalid: Mapping[str, int] = {}
     denied: Mapping[str, int] = {}
+    recent: tuple[tuple[int, tuple[CallState, ...]], ...] = ()
     pending: tuple[str | None] | None = None
     released: tuple[int, str] | None = None
     source: str = ""
@@ -85,8 +89,11 @@ class AgentState(NamedTuple):
     extra: Any = None
 
     def but(self, **changes: Any) -> AgentState:
-        """This state with other values; `_replace` in half the function calls."""
-        return _tuple(AgentState, map(changes.pop, STATE_FIELDS, self))
+        """This state with other values; `_replace` in a third of the time."""
+        values = [*self]
+        for name in changes:
+            values[PLACES[name]] = changes[name]
+        return _tuple(AgentState, values)
 
     def call(self, call_id: str) -> CallState:
         """The open call with this id."""
@@ -103,7 +110,7 @@ class AgentState(NamedTuple):
         return None
 
 
-STATE_FIELDS = AgentState._fields
+PLACES = {name: place for place, name in enumerate(AgentState._fields)}
 EMPTY = AgentState()
 _tuple = tuple.__new__
 
@@ -132,16 +139,34 @@ class AgentMachine:
         state = FOLD[event.kind](state, payload)
         if "ends" in payload:  # a verdict and what it does to the run are one entry, so that no crash parts them
             state = _cause(state, payload["ends"])
-        return state, due(state)
+        if state.finished:
+            return state, NOTHING
+        if state.calls:
+            return state, due_calls(state.calls, state.cause)
+        if state.cause is not None or state.answered:
+            return state, SHUTDOWN
+        if state.phase == "loop":
+            kind = "model" if state.pending is None else "output"
+            due: tuple[Command, ...] = (_tuple(Command, (f"{kind}:{state.step}", kind, None)),)
+        else:
+            due = INPUT if state.phase == "input" else STARTUP
+        wait = state.waits.get(due[0].key) if state.waits else None
+        return state, due if wait is None or wait.verb is not None else NOTHING
 
     def fold(self, state: AgentState, event: Entry) -> AgentState:
         """Fold one entry; for a machine around this one, which says what is due."""
         state = FOLD[event.kind](state, event.payload)
         return _cause(state, event.payload["ends"]) if "ends" in event.payload else state
 
-    def due(self, state: AgentState) -> tuple[Command, ...]:
-        """Everything to be done in `state`."""
-        return due(state)
+    def step_of(self, state: AgentState) -> tuple[Command, ...]:
+        """The next step of a run that has no open calls and does not end; `advance` has it spelt out."""
+        if state.phase == "loop":
+            kind = "model" if state.pending is None else "output"
+            due: tuple[Command, ...] = (Command(f"{kind}:{state.step}", kind),)
+        else:
+            due = INPUT if state.phase == "input" else STARTUP
+        wait = state.waits.get(due[0].key)
+        return due if wait is None or wait.verb is not None else NOTHING
 
     def finished(self, state: AgentState) -> bool:
         """Whether the outcome is recorded."""
@@ -154,30 +179,6 @@ class AgentMachine:
             if call.status in (WAITING, HELD) and call.request is not None:
                 found[f"call:{call.id}"] = call.request
         return found
-
-
-def due(state: AgentState) -> tuple[Command, ...]:
-    """Everything to be done in `state`."""
-    if state.finished:
-        return NOTHING
-    if state.calls:
-        return due_calls(state.calls, state.cause)
-    if state.cause is not None or state.answered:
-        return SHUTDOWN
-    if state.phase in ("new", "again"):
-        return NOTHING if state.waits and _waits(state, "startup") else STARTUP
-    if state.phase == "input":
-        return NOTHING if state.waits and _waits(state, "input") else INPUT
-    kind = "model" if state.pending is None else "output"
-    key = f"{kind}:{state.step}"
-    if state.waits and _waits(state, key):
-        return NOTHING
-    return (_tuple(Command, (key, kind, None)),)
-
-
-def _waits(state: AgentState, key: str) -> bool:
-    wait = state.waits.get(key) if state.waits else None
-    return wait is not None and wait.verb is None
 
 
 def _started(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
@@ -226,10 +227,10 @@ def _model_finished(state: AgentState, payload: Mapping[str, Any]) -> AgentState
         changes.update(reasks=state.reasks + 1, feedback=tuple(payload["feedback"]))
         return state.but(**changes)
     if outcome == "answer":
-        message = payload.get("message")
         changes["source"] = model
-        if message is None:  # while it may get lost, what led to it is kept
+        if "message" not in payload:  # while it may get lost, what led to it is kept
             return state.but(pending=(None,), **changes)
+        message = payload["message"]
         messages = (*state.messages, message)
         return state.but(pending=(message["content"],), messages=messages, reasks=0, feedback=(), **changes)
     changes["reasks"], changes["feedback"] = 0, ()
@@ -308,6 +309,7 @@ def _judged(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
             digest=payload.get("digest"),
             verb=None,
             gated=call.gated,
+            asked=_asked(call, payload),
         )
         state = _edited(state, payload)
     else:
@@ -325,6 +327,11 @@ def _edited(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
         return state
     position = len(state.messages) - 1
     return state.but(messages=(*state.messages[:position], message))
+
+
+def _asked(call: CallState, payload: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The arguments that the model asked for, once others are to run in their place."""
+    return call.args if call.asked is None and "message" in payload else call.asked
 
 
 def _request_opened(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
@@ -365,7 +372,7 @@ def _tool_started(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
     call = state.call(payload["call"])
     child = payload["child"] if "child" in payload else None
     if "message" in payload:
-        state = _edited(state, payload)
+        state, call = _edited(state, payload), call.but(asked=_asked(call, payload))
     return _with_call(
         state, call.but(status=RUNNING, child=child, request=None, args=payload["arguments"], starts=call.starts + 1)
     )
@@ -373,7 +380,11 @@ def _tool_started(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
 
 def _tool_finished(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
     call = state.unanswered(payload["call"])
-    return state if call is None else _with_call(state, call.but(status=DONE, content=payload["content"], request=None))
+    if call is None:
+        return state
+    if "positions" in payload:
+        state = state.but(positions=dict(Counter(state.positions) + Counter(payload["positions"])))
+    return _with_call(state, call.but(status=DONE, content=payload["content"], request=None))
 
 
 def _policy_changed(state: AgentState, payload: Mapping[str, Any]) -> AgentState:
@@ -408,13 +419,28 @@ def _with_call(state: AgentState, after: CallState) -> AgentState:
 
 def _with_calls(state: AgentState, calls: tuple[CallState, ...]) -> AgentState:
     """When every call has a result they become messages, in call order."""
+    remarked = False
     for call in calls:
         if call.status != DONE:
             return state.but(calls=calls)
+        remarked = remarked or call.remark is not None
     results = tuple([frozen_texts(role="tool", tool_call_id=call.id, content=call.content or "") for call in calls])
-    if [call for call in calls if call.remark]:
+    if remarked:
         results += tuple([frozen_texts(role="user", content=call.remark) for call in calls if call.remark])
-    return state.but(calls=(), messages=state.messages + results)
+    recent = (*state.recent[1 - RECENT :], (state.step, calls))
+    return state.but(calls=(), messages=state.messages + results, recent=recent)
+
+
+def taken(entries: Sequence[Entry]) -> dict[str, int]:
+    """The responses that a run and those below it took from each model, as the run above counts them."""
+    start = entries[0].payload
+    machine = AgentMachine(positions=start.get("positions"))
+    before = state = machine.begin()
+    for entry in entries:
+        if entry.kind in machine.kinds:
+            state, _ = machine.advance(state, entry)
+    counts = Counter(state.positions) - Counter(before.positions)
+    return {f"{start['agent']}>{model}": count for model, count in counts.items()}
 
 
 def _count(counts: Mapping[str, int], key: str) -> Mapping[str, int]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lictor.agent.approvals import RequiresApproval
-from lictor.agent.definition import Agent
+from lictor.agent.breaker import LoopBreaker
+from lictor.agent.recall import wanted
 from lictor.agent.structured import OutputType
 from lictor.agent.tools import Tool, fingerprint, tool_spec
 from lictor.hooks import (
@@ -23,6 +24,9 @@ from lictor.hooks import (
     interceptor,
 )
 from lictor.values import FrozenList, canonical_json, digest, freeze
+
+if TYPE_CHECKING:
+    from lictor.agent.definition import Agent
 
 __all__ = ["Plan", "gate_for", "plan_for", "resolve_order"]
 
@@ -42,12 +46,14 @@ class AllowAll:
 def resolve_order(agent: Agent, scopes: Scopes = (), per_run: Any = ()) -> tuple[Bound, ...]:
     """The fold of a run: outer scopes, agent, per-run, and the approval of `requires_approval` last.
 
-    `DenyRepeats` comes first, so that nobody is asked again about what was denied. Without a policy
-    the explicit `lictor/allow-all` is in its place (built-ins do not count). Limits and approvals
-    hold under `evaluate_only` too.
+    `DenyRepeats` comes first, so that nobody is asked again about what was denied; then `LoopBreaker`,
+    unless one is listed. Without a policy the explicit `lictor/allow-all` is in its place (built-ins do
+    not count). Limits and approvals hold under `evaluate_only` too.
     """
     order = arrange([*scopes, (f"agent:{agent.name}", agent.interceptors), ("run", per_run)])
     first: list[Any] = [] if agent.deny_repeats is None else [agent.deny_repeats]
+    if agent.loop_breaker is not None and not any(isinstance(bound.interceptor, LoopBreaker) for bound in order):
+        first.append(agent.loop_breaker)
     if not order:
         first.append(AllowAll())
     gated = bool(agent.sources) or any(tool.requires_approval for tool in agent.tool_table.values())
@@ -90,6 +96,7 @@ class Plan:
     instructions: tuple[Any, ...]
     tools: Mapping[str, Any]
     output: OutputType | None
+    recalls: int
     gate: Gate
     builder: ContextBuilder
     below: Sequence[Mapping[str, Any]] | None = None
@@ -192,6 +199,7 @@ def plan_for(agent: Agent, scopes: Scopes, per_run: Any, governance: Governance)
         instructions=(instructions,) if agent.instructions else (),
         tools=agent.tool_table,
         output=output,
+        recalls=wanted(order),
     )
     object.__setattr__(agent, "kept_plan", plan)
     return plan

@@ -21,7 +21,7 @@ COMPOSED = frozenset({"host_error:transform_conflict", "host_error:composition_d
 class Points:
     """Emits for one run. `base` is what every context carries under `extensions.lictor`."""
 
-    __slots__ = ("_base", "_extensions", "_live", "_spaces", "builder", "gate")
+    __slots__ = ("_base", "_live", "_spaces", "builder", "gate")
 
     def __init__(
         self, gate: Gate, builder: ContextBuilder, live: LiveRun[Any], base: Mapping[str, Any], resolver: Any = None
@@ -31,12 +31,12 @@ class Points:
         self._live = live
         self._base = base
         self._spaces: dict[str, Any] = {}
-        self._extensions = freeze({"lictor": dict(base)})
+        builder.extensions = freeze({"lictor": dict(base)})
 
     def relabel(self, labels: Mapping[str, tuple[str, ...]]) -> None:
         """Resurface result labels as `extensions.<interceptor>.source_labels` (§5.4)."""
         self._spaces = {namespace_of(name): {"source_labels": list(values)} for name, values in labels.items()}
-        self._extensions = freeze({**self._spaces, "lictor": dict(self._base)})
+        self.builder.extensions = self._extended({})
 
     async def emit(
         self,
@@ -48,14 +48,15 @@ class Points:
     ) -> Emission:
         """Emit the point that `build`, a method of the builder, makes from `fields` and `options`.
 
-        `resolver` takes the place of the run's for this emission, `more` is added to
-        `extensions.lictor`. A context that cannot be built is a recorded deny
+        `resolver` takes the place of the run's for this emission (a store that fails it is no verdict and is
+        raised), `more` is added to `extensions.lictor`. A context that cannot be built is a recorded deny
         `host_error:context_invalid` (§6.3, §10.3).
         """
-        extensions = self._extensions if more is None else self._extended(more)
         interrupted: BaseException | None = None
         try:
-            context = build(*fields, extensions=extensions, **options)
+            if more is not None:
+                options["extensions"] = self._extended(more)
+            context = build(*fields, **options)
         except ValueDomainError as exc:
             sequence = self.builder.take_sequence()
             emission = await self.gate.record_host_failure(build.__name__, self._live.run_id, sequence, message=exc)
@@ -67,6 +68,8 @@ class Points:
                 if not hasattr(exc, "emission"):
                     raise
                 interrupted, emission = exc, getattr(exc, "emission")  # noqa: B009 - not a declared attribute
+        if resolver is not None and resolver.failure is not None:
+            raise resolver.failure
         record = emission.record
         by = None if record["decided_by"] is None else decider(emission)
         live = self._live
@@ -81,7 +84,7 @@ class Points:
     async def refuse(self, reason: str, build: Callable[..., Context], *fields: Any) -> Emission:
         """Record the host's own deny at a point; nobody is asked (§11, §12.1)."""
         try:
-            context = build(*fields, extensions=self._extensions)
+            context = build(*fields)
         except ValueDomainError as exc:
             sequence = self.builder.take_sequence()
             emission = await self.gate.record_host_failure(build.__name__, self._live.run_id, sequence, message=exc)

@@ -12,8 +12,8 @@ class DenyRepeats:
     """On by default in every agent.
 
     Counts, for each tool with exactly these arguments, the denials of this run under this policy
-    (verdicts and rejections; never host errors, parks or expiries). The host says the count in
-    `extensions.lictor.denials`, so it survives a restart.
+    (verdicts and rejections; never host errors, parks, expiries or what a loop breaker denies). The
+    host says the count in `extensions.lictor.denials`, so it survives a restart.
 
     Arguments:
         deny_after: denials after which the next identical call is denied without asking anybody.

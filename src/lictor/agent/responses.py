@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import orjson
@@ -12,6 +12,7 @@ from lictor.agent.results import error_result, whole_text
 from lictor.agent.tools import parse_arguments
 from lictor.errors import ToolArgumentsInvalid
 from lictor.models import ModelResponse
+from lictor.values import freeze
 
 __all__ = [
     "REASK",
@@ -30,6 +31,7 @@ UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 FIT = re.compile(r"(?!call_[0-9]+$)[A-Za-z0-9_-]{1,64}")  # an id that a provider takes back, and that is none of ours
 NO_TOOLS: Mapping[str, Any] = {}
 NONE: Set[str] = frozenset()
+NO_CALLS: Sequence[Any] = freeze([])
 # What providers write when nothing is missing, when the answer was cut, and when it was withheld.
 COMPLETE = frozenset({
     "stop", "tool_calls", "function_call", "end_turn",
@@ -125,7 +127,7 @@ def response_context(response: ModelResponse, calls: tuple[Proposed, ...]) -> di
     content = response.content if response.refusal is None else response.refusal
     return {
         "content": content if content is None or content.isascii() else _whole(content),
-        "tool_calls": shown,
+        "tool_calls": shown or NO_CALLS,
         "finish_reason": response.finish,
     }
 

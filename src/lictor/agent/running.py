@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import fields
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lictor.agent.assembly import assemble
 from lictor.agent.children import final_text
-from lictor.agent.definition import Agent
 from lictor.agent.session import NO_GOVERNANCE, Options, Session
 from lictor.agent.stint import stint
 from lictor.agent.trace import trace_of
@@ -16,6 +15,9 @@ from lictor.errors import DefinitionError, InterceptionBlocked
 from lictor.journal import MemoryStore, Store
 from lictor.runs import Budget, Event, Ledger, RunResult, Step, Usage, check_watchers, drive, follow_driven
 from lictor.values import Clock, new_id
+
+if TYPE_CHECKING:
+    from lictor.agent.definition import Agent
 
 __all__ = ["begin", "result_of", "run_agent", "split_limits", "stream_agent"]
 

@@ -11,7 +11,6 @@ import orjson
 
 from lictor.agent.approvals import Approver, StepResolver
 from lictor.agent.calls import CallState
-from lictor.agent.definition import Agent
 from lictor.agent.held import HELD, Held
 from lictor.agent.history import History
 from lictor.agent.plan import Plan
@@ -27,6 +26,8 @@ from lictor.runs import DONE, Cause, LiveRun, Performer
 from lictor.values import freeze
 
 if TYPE_CHECKING:
+    from lictor.agent.definition import Agent
+    from lictor.agent.folded import Folding
     from lictor.agent.incremental import Stream
     from lictor.agent.stint import Sources
 
@@ -120,6 +121,7 @@ class Session:
     answer: Any = None
     blocked_by: Emission | None = None
     labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    folding: Folding | None = None
     _slots: asyncio.Semaphore | None = None
 
     @property
@@ -224,9 +226,9 @@ class Session:
             self.live.record("labels", {"source": source, "interceptor": name, "labels": list(labels)})
         self.points.relabel(self.labels)
 
-    def remember(self, entries: Sequence[Entry]) -> None:
-        """Take back from the log what later points resurface."""
-        self.labels.update(self.options.labels or {})
+    def remember(self, entries: Sequence[Entry], before: Mapping[str, tuple[str, ...]] | None = None) -> None:
+        """Take back from the log what later points resurface; `before` is what a snapshot has of it."""
+        self.labels.update(self.options.labels or {} if before is None else before)
         for entry in entries:
             if entry.kind == "labels":
                 name = entry.payload["interceptor"]

@@ -10,7 +10,10 @@ from lictor import faults
 from lictor.agent.approvals import StepResolver
 from lictor.agent.calls import ALLOWED, ENDING, NEW, RUNNING, CallState, ended
 from lictor.agent.held import Held
+from lictor.agent.loops import LOOP
+from lictor.agent.machine import taken
 from lictor.agent.points import changed, decider, is_host_error, terminates
+from lictor.agent.recall import recalled
 from lictor.agent.results import ErrorKind, cut, error_result, render, safe_value
 from lictor.agent.session import Session
 from lictor.docket import Shown
@@ -34,9 +37,8 @@ async def judge_step(session: Session, command: Command) -> bool:
             args = _edited(session, call, resolver, args)
         except ToolArgumentsInvalid as exc:
             return _judged_no(session, call, error_result("invalid_arguments", call.name, "; ".join(exc.problems)))
-    denied = live.state.denied
-    denials = denied.get(_call_digest(call.name, args), 0) if denied else 0
-    more = {"attempt": call.attempt, "denials": denials} if call.attempt or denials else None
+    state = live.state
+    more = _history_of(session, call, args) if state.recent or state.denied or call.attempt else None
     emission = await session.points.emit(
         session.builder.pre_tool_call, call.id, call.name, args, resolver=resolver, more=more
     )
@@ -59,6 +61,20 @@ async def judge_step(session: Session, command: Command) -> bool:
     if resolver is not None and resolver.parked is not None:
         return _park(session, call, resolver, "tool_call")
     return _denied(session, call, args, emission, resolver)
+
+
+def _history_of(session: Session, call: CallState, args: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What policies are told of the calls before this one, in `extensions.lictor`; None when there is nothing."""
+    state = session.live.state
+    more: dict[str, Any] = {}
+    denials = state.denied.get(_call_digest(call.name, args), 0) if state.denied else 0
+    if call.attempt or denials:
+        more = {"attempt": call.attempt, "denials": denials}
+    if session.plan.recalls:
+        recent = recalled(state.recent, call.name, args, session.plan.recalls, session.tools)
+        if recent is not None:
+            more["recent"] = recent
+    return more or None
 
 
 def _edited(
@@ -150,8 +166,9 @@ def _denied(
     if verdict.liftable and not session.has_approver:
         extra["note"] = "no_approver"
     problem = error_result("host_error" if host else "denied", reason, verdict.message or "", **extra)
-    expired = reason == "approval_expired"
-    digest_of = None if host or expired else _call_digest(call.name, args)
+    # Nobody decided about the call itself; what a loop breaker denies may be right again when something has changed.
+    uncounted = host or reason in ("approval_expired", LOOP)
+    digest_of = None if uncounted else _call_digest(call.name, args)
     return _judged_no(session, call, problem, digest_of, _consequence(session, emission))
 
 
@@ -216,9 +233,14 @@ def _start(session: Session, call: CallState, tool: Any, args: Mapping[str, Any]
         payload.update(_changed(session, call, args))
     if tool.agent is not None:
         payload["child"] = new_id()
-    live.record("tool_started", payload, live.clock.stamped if call.status == NEW else None)
-    if approver is not None and approved is not None:
-        approver.docket.consume(approved, call.digest or "")
+    at = live.clock.stamped if call.status == NEW else None
+    if approver is None or approved is None:
+        live.record("tool_started", payload, at)
+        return True
+    with live.store.transaction(live.root):  # the intent and what it uses up, or neither
+        live.record("tool_started", payload, at)
+        if not approver.docket.consume(approved, call.digest or ""):
+            raise LictorError(f"call {call.id}: its approval was used meanwhile")
     return True
 
 
@@ -234,7 +256,8 @@ async def _run(session: Session, call: CallState, tool: Any) -> bool:
     faults.reach("effect.before")
     started = session.monotonic()
     is_error = True
-    stopped: asyncio.CancelledError | RunAborted | None = None
+    stopped: asyncio.CancelledError | None = None
+    aborted: Cause | None = None
     value: Any
     try:
         if tool.agent is None:
@@ -252,14 +275,13 @@ async def _run(session: Session, call: CallState, tool: Any) -> bool:
         stopped = None if _own() else exc
         value = _cancelled(session, stopped)
     except Exception as exc:  # noqa: BLE001 - a tool is foreign code; whatever it raises is its result
-        stopped = exc if isinstance(exc, RunAborted) else None
+        aborted = Cause("failed", error=str(exc)) if isinstance(exc, RunAborted) else None
         value = _failure(exc, tool)
     faults.reach("effect.after")
     elapsed = (session.monotonic() - started) * 1000
-    closed = "cancelled" if isinstance(stopped, asyncio.CancelledError) else None
-    aborted = Cause("failed", error=str(stopped)) if isinstance(stopped, RunAborted) else None
+    closed = None if stopped is None else "cancelled"
     done = await _finish(session, call, value, is_error, elapsed, closed, aborted)
-    if isinstance(stopped, asyncio.CancelledError):
+    if stopped is not None:
         raise stopped
     return done
 
@@ -342,7 +364,11 @@ async def _finish(
         final = error_result(kind, emission.verdict.reason or "denied", emission.verdict.message or "")
         is_error = True
         cause = _consequence(session, emission) or cause
-    payload = {"call": call.id, "tool": call.name, "content": cut(render(final)), "is_error": is_error}
+    content = cut(render(final))
+    payload: dict[str, Any] = {"call": call.id, "tool": call.name, "content": content, "is_error": is_error}
+    below = () if call.child is None else live.store.entries(call.child)
+    if below:
+        payload["positions"] = taken(below)
     if closed is not None:
         return session.record_end("call_closed", {**payload, "why": closed}, cause)
     if cause is not None:

@@ -20,7 +20,7 @@ class AgentTrace:
 
     Arguments:
         run_id: the run.
-        status: `running`, `waiting`, or the terminal status.
+        status: `running`, `waiting`, the terminal status, or `erased`.
         messages: the transcript in the OpenAI chat shape, without instructions; never what was denied.
         records: interception records, in order.
         steps: (kind, payload) of everything recorded, for people and tests.
@@ -36,7 +36,10 @@ class AgentTrace:
 
 
 def trace_of(run_id: str, entries: Sequence[Entry], history: Sequence[Mapping[str, Any]] = ()) -> AgentTrace:
-    """Fold a log into its trace."""
+    """Fold a log into its trace; of an erased one only the kinds of its entries are left, and that it is over."""
+    if any("erased" in entry.payload for entry in entries):
+        steps = tuple([(entry.kind, entry.payload) for entry in entries])
+        return AgentTrace(run_id=run_id, status="erased", messages=(), records=(), steps=steps, usage=NO_USAGE)
     machine = AgentMachine(history=tuple(history))
     state = machine.begin()
     usage = NO_USAGE

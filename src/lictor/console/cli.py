@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
+TARGETS = "file.py:agent, module:agent, team.yaml or team.yaml:NAME"
 OPENAI = "https://api.openai.com/v1"
 
 app = typer.Typer(
@@ -72,10 +73,12 @@ def lictor(
 
 @app.command()
 def hooks(
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="file.py:agent or module:agent")],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="file.py:agent, module:agent, team.yaml or team.yaml:NAME")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Print who judges an agent, and in which order.
+    """Print who judges an agent or a team, and in which order.
 
     Shown are its interceptors with versions and fingerprints, the order at each point, and the policy fingerprint that
     a run is bound to. What a Runtime or a single run adds around them cannot be seen from here.
@@ -99,6 +102,18 @@ def _show_order(order: Mapping[str, Any]) -> None:
     from lictor.console.order import show
 
     show(Console(highlight=False), order)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of a team.yaml, for editors.
+
+    Save it beside the file, `lictor schema > team.schema.json`, and begin the file with
+    `# yaml-language-server: $schema=./team.schema.json`.
+    """
+    from lictor.runtime import file_schema
+
+    typer.echo(json.dumps(file_schema(), indent=2))
 
 
 @app.command()
@@ -130,5 +145,5 @@ def conformance(
         raise typer.Exit(FAILED)
 
 
-for verbs in ("showing", "verbs", "deciding"):
-    import_module(f"lictor.console.{verbs}")  # registers the verbs over a stored run
+for verbs in ("showing", "verbs", "deciding", "auditing", "serving"):
+    import_module(f"lictor.console.{verbs}")  # registers the verbs over a store and its runs

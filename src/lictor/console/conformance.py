@@ -58,7 +58,7 @@ SURFACES = """\
   bound to content, and the records say so.
 - An agent without policies gets the visible `lictor/allow-all`. The two vectors about nobody at all (AH-CTK-061,
   AH-CTK-101) therefore run the same loop over a `Gate([])`.
-- `DenyRepeats`, on by default, is left out (`deny_repeats=None`): the fold of a vector is exactly its interceptors.
+- `DenyRepeats` and `LoopBreaker`, on by default, are left out: the fold of a vector is exactly its interceptors.
 """
 
 REPORT = """\

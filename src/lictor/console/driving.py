@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,11 @@ async def _tell(runtime: Runtime, handle: Run, store: str | None, wait: str, *, 
     from lictor.console import query
     from lictor.console.lines import event_line
 
+    if watch and not err and sys.stdout.isatty():
+        from lictor.console import terminal
+
+        await terminal.watch(handle, wait=wait)
+        return
     async for event in handle.events(follow=wait == "end"):
         if watch:
             say([event_line(query.event_view(event))], err=err)

@@ -101,6 +101,7 @@ def run_lines(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             inline(each["agent"]),
             f"{each['open_requests']} open" if each["open_requests"] else "",
             inline(each["key"] or ""),
+            "erased" if each["erased"] else "",
         )
         for each in found
     ]
@@ -130,6 +131,8 @@ def event_line(event: Mapping[str, Any]) -> str:
 
 
 def _gist(kind: str, payload: Mapping[str, Any]) -> str:
+    if "erased" in payload:
+        return "erased"
     if kind == "verdict":
         reason = f" {payload['reason']}" if payload["reason"] else ""
         by = f" by {payload['by']}" if payload["by"] else ""
@@ -142,6 +145,7 @@ def _gist(kind: str, payload: Mapping[str, Any]) -> str:
 
 
 SHOWN = (
+    "member", "instruction",
     "status", "tool", "arguments", "content", "text", "kind", "request", "verb", "decided_by", "error", "reason", "by",
     "why", "model",
 )  # fmt: skip
@@ -158,3 +162,5 @@ def health_lines(found: Mapping[str, Any], store: str | None) -> Iterator[str]:
     for run_id in found["undriven"]:
         stale = " (its driver left a lease behind)" if run_id in found["stale_leases"] else ""
         yield f"undriven  {run_id}{stale}: {resume_command(run_id, store)}"
+    for problem in found["broken"]:
+        yield f"broken    {inline(problem)}"

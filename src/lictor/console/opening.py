@@ -56,7 +56,11 @@ T = TypeVar("T")
 
 Store = Annotated[
     str | None,
-    typer.Option("--store", metavar="URL", help="The store; else LICTOR_STORE, else sqlite:///lictor.db."),
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help="The store; else LICTOR_STORE, else that of a team.yaml, else sqlite:///lictor.db.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 As = Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -12,13 +13,16 @@ from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
-from lictor.docket import REQUESTS, Grant, Request
+from lictor.docket import REQUESTS, Grant, Request, forged, log_of
 from lictor.errors import DefinitionError, StoreError, UnknownRequest
-from lictor.runs import Event, RunResult, Step, events_of
+from lictor.journal import audit_store
+from lictor.runs import NO_USAGE, Event, RunResult, Step, events_of
 from lictor.runtime import RUNS, RunRow, Runtime
 from lictor.values import thaw
 
 __all__ = [
+    "audit_view",
+    "driver",
     "event_view",
     "find_id",
     "find_request",
@@ -28,6 +32,7 @@ __all__ = [
     "inbox",
     "request_view",
     "result_view",
+    "run_page",
     "run_view",
     "runs",
     "short_ids",
@@ -89,46 +94,13 @@ def run_view(row: RunRow) -> dict[str, Any]:
         "conversation": row.conversation,
         "source": row.source,
         "policy": row.policy,
+        "erased": _instant(row.erased),
     }
 
 
 def request_view(request: Request) -> dict[str, Any]:
     """A request: what is asked, by whom, who may decide, and what was decided."""
-    done = request.resolution
-    resolution = None
-    if done is not None:
-        by = {"kind": done.decided_by.kind, "id": done.decided_by.id, "via": done.decided_by.via}
-        resolution = {
-            "verb": done.verb,
-            "decided_by": by,
-            "at": _instant(done.at),
-            "feedback": done.feedback,
-            "value": thaw(done.value),
-            "arguments": thaw(done.arguments),
-        }
-    return {
-        "id": request.id,
-        "kind": request.kind,
-        "status": request.status,
-        "verbs": list(request.verbs),
-        "root_run": request.root_run,
-        "run_id": request.run_id,
-        "path": [step._asdict() for step in request.path],
-        "requester": request.requester,
-        "user": request.user,
-        "parties": [list(party) for party in request.parties],
-        "approvals": list(request.approvals),
-        "tool": request.tool,
-        "arguments": thaw(request.arguments),
-        "point": request.shown.point,
-        "value": thaw(request.shown.value),
-        "reasons": [{"name": each.name, "reason": each.reason, "message": each.message} for each in request.reasons],
-        "digest": request.digest,
-        "epoch": request.epoch,
-        "created": _instant(request.created),
-        "deadline": _instant(request.deadline),
-        "resolution": resolution,
-    }
+    return request.json() | {"grantable": request.grant_key is not None}
 
 
 def event_view(event: Event) -> dict[str, Any]:
@@ -201,10 +173,73 @@ def _events(runtime: Runtime, root: str) -> list[dict[str, Any]]:
     paths: dict[str, tuple[Step, ...]] = {}
     found: list[dict[str, Any]] = []
     for item in runtime.store.root_entries(root):
-        if item.entry.kind == "run_started":
+        if item.entry.kind == "run_started" and "path" in item.entry.payload:
             paths[item.run_id] = tuple([Step(*step) for step in item.entry.payload["path"]])
         found += map(event_view, events_of(item, paths.get(item.run_id, ())))
     return found
+
+
+async def run_page(runtime: Runtime, run_id: str) -> dict[str, Any]:
+    """All there is to see of a root run: its trace, outcome, driver, and whether its log is as it was written.
+
+    A log that was changed cannot always be read any more: then there are no events, and `audit` says why.
+    """
+    audit = await audit_view(runtime, run_id)
+    try:
+        told = await trace(runtime, run_id)
+    except (LookupError, TypeError, ValueError, AttributeError):
+        if audit is None or (audit["intact"] and not audit["erased"]):
+            raise
+        told = {"usage": NO_USAGE.json(), "messages": [], "refusals": [], "events": []}
+        told |= {"run": run_view(runtime.row(run_id))}
+        told |= {"requests": [request_view(each) for each in await runtime.docket.requests(run=run_id)]}
+    return told | {"outcome": _outcome(told), "driver": driver(runtime, run_id), "audit": audit}
+
+
+def driver(runtime: Runtime, run_id: str) -> str | None:
+    """`driven` while some process drives a root run, `wanted` when it has something to do and nobody drives it."""
+    now = runtime.clock.now()
+    if runtime.store.holder(run_id, now) is not None:
+        return "driven"
+    return "wanted" if run_id in runtime.store.woken("", now) else None
+
+
+def _outcome(told: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How a run ended, from its events: `answer` is the text that was released. None while it goes on."""
+    row, events = told["run"], told["events"]
+    ends = [each["payload"] for each in events if each["kind"] == "run_finished" and each["run_id"] == row["run_id"]]
+    if not ends or (row["erased"] is None and ends[-1]["status"] != row["status"]):
+        return None
+    last = told["messages"][-1] if told["messages"] else {}
+    answer = last.get("content") if row["status"] == "completed" and last.get("role") == "assistant" else None
+    return {"status": row["status"], "answer": answer} | {
+        name: ends[-1].get(name) for name in ("reason", "by", "error", "resumable")
+    }
+
+
+async def audit_view(runtime: Runtime, root: str) -> dict[str, Any] | None:
+    """Whether the log of a root run and of its requests is intact and complete; None where no chain is kept.
+
+    `key` is `ok`, or `missing` or `wrong`: then the other answers mean nothing.
+    """
+    url = runtime.store.url
+    if not url.startswith("sqlite:///"):
+        return None
+    logs = [root, *[log_of(request.id) for request in await runtime.docket.requests(run=root)]]
+    return await asyncio.to_thread(_audit, url, root, logs)
+
+
+def _audit(url: str, root: str, logs: list[str]) -> dict[str, Any]:
+    report = audit_store(url, roots=logs)
+    changed = [*report.changed, *forged(url, [root])]
+    return {
+        "intact": not changed,
+        "complete": report.complete,
+        "key": report.key,
+        "entries": report.entries,
+        "erased": report.erased,
+        "problems": [*changed, *report.missing],
+    }
 
 
 async def inbox(runtime: Runtime, actor: str | None = None) -> list[dict[str, Any]]:
@@ -222,7 +257,10 @@ async def health(runtime: Runtime) -> dict[str, Any]:
 
     `undriven` have something to do and no living driver; `stale_leases` are those of them that a
     driver left in the middle of a step. Both go on when a process that knows the agent resumes them.
+    `broken` names every promise that what is stored does not keep (`lictor.testing.sweep`).
     """
+    from lictor.testing import sweep
+
     now = runtime.clock.now()
     rows: Mapping[str, RunRow] = {row.run_id: row for row in runtime.store.table(RUNS).values()}
     pending = runtime.store.table(REQUESTS).find(status="pending")
@@ -234,6 +272,7 @@ async def health(runtime: Runtime) -> dict[str, Any]:
         "open_requests": len(pending),
         "overdue_requests": len([each for each in pending if each.deadline is not None and each.deadline <= now]),
         "undriven": undriven,
+        "broken": await sweep(runtime, adopted=False),
         "stale_leases": [run_id for run_id in undriven if rows[run_id].status == "running"],
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,33 +33,39 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-Watch = Annotated[bool, typer.Option("--watch", help="Print each step as it happens.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Show it live in a terminal; elsewhere print each step.")]
+runs_app = typer.Typer(name="runs", rich_markup_mode=None)
+app.add_typer(runs_app)
 
 # ---- running ----------------------------------------------------------------------------------
 
 
 @app.command()
-def run(
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="file.py:agent or module:agent")],
+def run(  # noqa: PLR0913 - the options of the command
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="file.py:agent, module:agent, team.yaml or team.yaml:NAME")
+    ],
     task: Annotated[str, typer.Argument(metavar="TASK", help="What the agent is to do.")],
     key: Annotated[
         str | None, typer.Option("--key", metavar="KEY", help="The same key gives the same run, never a second one.")
     ] = None,
+    user: Annotated[str | None, typer.Option("--user", metavar="USER", help="Whom the run is for.")] = None,
     store: Store = None,
     wait: Wait = "park",
     watch: Watch = False,
     as_json: Json = False,
 ) -> None:
-    """Start an agent on a task, in a store.
+    """Start an agent or a team on a task, in a store.
 
     Prints the outcome, or what the run waits for and the commands that decide it: it may be decided in any other
     process, now or in a week. A run that waits ends this command with 0, as a completed one; any other end is 1. Killed
     or interrupted, a run is not lost: `lictor resume` goes on with it.
     """
     agent = _loaded(target)
+    store = store or os.environ.get("LICTOR_STORE") or _store_of(target)
 
     async def begin(runtime: Runtime) -> Run:
-        handle = await runtime.start(agent, task, key=key, source=_place_of(target))
+        handle = await runtime.start(agent, task, key=key, user=user, source=_place_of(target))
         row = runtime.row(handle.id)
         if row.definition != agent.name:
             raise DefinitionError(
@@ -108,8 +115,18 @@ def resume(
 
 def _place_of(target: str) -> str:
     """A target that means the same from another folder, if it is a file."""
-    place, _, name = target.rpartition(":")
-    return f"{Path(place).resolve()}:{name}" if place.endswith(".py") else target
+    from lictor.runtime import file_of
+
+    file = file_of(target)
+    return target if file is None else f"{Path(file).resolve()}{target.removeprefix(file)}"
+
+
+def _store_of(target: str) -> str | None:
+    """The store that a team.yaml names, which must be one that stays."""
+    from lictor.runtime import yaml_of
+
+    file = yaml_of(target)
+    return None if file is None else file.store
 
 
 def _loaded(target: str) -> Agent | Team:
@@ -125,8 +142,11 @@ def _definition(run_id: str, name: str, target: str | None, *, given: bool) -> A
     """The agent of a stored run, from where it was started or where the caller says."""
     if target is None:
         fail(USAGE, f"run {run_id} does not say where {name!r} is loaded from; add --definitions FILE.py:NAME")
-    if not given and target.rpartition(":")[0].endswith(".py") and not Path(target.rpartition(":")[0]).is_file():
-        fail(USAGE, f"{target.rpartition(':')[0]} is gone; add --definitions FILE.py:NAME with the agent {name!r}")
+    from lictor.runtime import file_of
+
+    file = file_of(target)
+    if not given and file is not None and not Path(file).is_file():
+        fail(USAGE, f"{file} is gone; add --definitions FILE.py:NAME with the agent {name!r}")
     agent = _loaded(target)
     if agent.name != name:
         fail(
@@ -138,9 +158,11 @@ def _definition(run_id: str, name: str, target: str | None, *, given: bool) -> A
 # ---- looking ----------------------------------------------------------------------------------
 
 
-@app.command()
-def runs(store: Store = None, as_json: Json = False) -> None:
+@runs_app.callback(invoke_without_command=True)
+def runs(context: typer.Context, store: Store = None, as_json: Json = False) -> None:
     """List the runs of a store, newest last."""
+    if context.invoked_subcommand is not None:
+        return
     from lictor.console import query
     from lictor.console.lines import run_lines
 
@@ -217,8 +239,9 @@ def inbox(
 def doctor(store: Store = None, as_json: Json = False) -> None:
     """Check a store: schema, damage, runs by status, open requests, stale leases.
 
-    Changes nothing, an older schema is told and not migrated. Ends with 1 when the file is damaged or a driver died in
-    the middle of a step.
+    Also every promise about what is stored: requests are decided once, numbers have no gap, no effect is committed
+    twice, what a run tells is what its row says. Changes nothing, an older schema is told and not migrated. Ends
+    with 1 when the file is damaged, a promise is broken, or a driver died in the middle of a step.
     """
     from lictor.console import query
     from lictor.console.lines import health_lines
@@ -243,6 +266,8 @@ def doctor(store: Store = None, as_json: Json = False) -> None:
         say(health_lines(found, store))
     if found["damage"]:
         fail(FAILED, f"{url} is damaged; restore a backup")
+    if found["broken"]:
+        fail(FAILED, f"{url} breaks {len(found['broken'])} promise(s); keep a copy and report it")
     if found["stale_leases"]:
         fail(
             FAILED,

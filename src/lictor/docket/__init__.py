@@ -16,6 +16,7 @@ from lictor.docket.request import (
     Shown,
     request_digest,
 )
+from lictor.docket.told import forged, log_of
 
 __all__ = [
     "KINDS",
@@ -30,5 +31,7 @@ __all__ = [
     "Request",
     "Resolution",
     "Shown",
+    "forged",
+    "log_of",
     "request_digest",
 ]

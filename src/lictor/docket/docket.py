@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lictor import faults
 from lictor.docket.actor import Actor
 from lictor.docket.grant import Grant
 from lictor.docket.request import Decision, Request, decide, expire, requests_in_order, withdraw
+from lictor.docket.told import DECISION, GRANT, log_of, told, told_grant
 from lictor.errors import DecisionRefused, DefinitionError, LictorError, NotSerializable, UnknownRequest
 from lictor.journal import Store, Table
 from lictor.values import Clock, new_id
@@ -68,6 +70,7 @@ class Docket:
         self._store = store
         self._clock = clock
         self._changed = changed
+        self.deadlines_changed = True
         self._requests = store.table(REQUESTS)
         self._grants = store.table(GRANTS)
         self._refusals = store.table(REFUSALS)
@@ -94,9 +97,8 @@ class Docket:
         actor = None if responder is None else Actor.of(responder)
         found = [
             request
-            for request in self._requests.find(status="pending")
-            if (run is None or run in (request.root_run, request.run_id))
-            and (kind is None or request.kind == kind)
+            for request in self._pending(run)
+            if (kind is None or request.kind == kind)
             and (user is None or request.user == user)
             and (actor is None or not request.parties or any(actor.matches(party) for party in request.parties))
         ]
@@ -106,6 +108,11 @@ class Docket:
             ordered = ordered[ids.index(after) + 1 :] if after in ids else ordered
         return ordered[:limit]
 
+    def _pending(self, run: str | None) -> list[Request]:
+        if run is None:
+            return self._requests.find(status="pending")
+        return self._requests.find(root_run=run, status="pending") or self._requests.find(run_id=run, status="pending")
+
     async def get(self, request_id: str) -> Request:
         """One request, decided ones too; raises UnknownRequest."""
         return self.find(request_id)
@@ -114,9 +121,13 @@ class Docket:
         """Every request of a run and of those below it, in any status."""
         return requests_in_order(self._of(run))
 
-    async def refusals(self, *, run: str) -> list[Mapping[str, Any]]:
-        """Decisions on requests of this run that were not taken."""
-        return [item.attempt for request in self._of(run) for item in self._refusals.find(request=request.id)]
+    async def refusals(self, *, run: str, root: bool = False) -> list[Mapping[str, Any]]:
+        """Decisions on requests of this run that were not taken; `root` says that none is above it."""
+        found = self._refusals.find(root_run=run)
+        if found or root:
+            return [item.attempt for item in found]
+        nested = self._requests.find(run_id=run)
+        return [item.attempt for request in nested for item in self._refusals.find(request=request.id)]
 
     def _of(self, run: str) -> list[Request]:
         """The requests of a root and of the runs below it, or of one nested run."""
@@ -173,35 +184,47 @@ class Docket:
             kind=kind,
             epoch=epoch,
         )
-        request = self.find(request_id)
-        try:
-            _check_stored("value", decision.value)
-            _check_stored("arguments", decision.arguments)
-            after = decide(request, decision, self._clock.now())
-        except LictorError as exc:
-            self._refuse(request, decision, exc)
-            raise
-        if after is request:
-            return request
-        with self._store.transaction():
-            if not self._requests.swap(request_id, request, after):
-                return await self._raced(request_id, decision)
-            if after.status != "pending":
-                self._store.wake(after.root_run)
-        if scope == "same_arguments" and after.status == "approved" and after.grant_key is not None:
-            self._grant(after, str(actor))
+        while True:
+            request = self.find(request_id)
+            try:
+                _check_stored("value", decision.value)
+                _check_stored("arguments", decision.arguments)
+                after = decide(request, decision, self._clock.now())
+            except LictorError as exc:
+                self._refuse(request, decision, exc)
+                raise
+            if after is request:
+                return request
+            faults.reach("settle.before")
+            if self._settle(request, after, scope, actor):  # else somebody was faster: what stands now decides
+                break
+        faults.reach("settle.after")
         if after.status != "pending":
             self._changed(after)
         return after
 
-    async def _raced(self, request_id: str, decision: Decision) -> Request:
-        """Somebody else settled it between our look and our write: what stands decides."""
-        request = self.find(request_id)
-        try:
-            return decide(request, decision, self._clock.now())
-        except LictorError as exc:
-            self._refuse(request, decision, exc)
-            raise
+    def _swap(self, before: Request, after: Request) -> bool:
+        """Write a decided request down and tell the log of it, or neither; False when somebody else was first."""
+        with self._store.transaction():
+            if not self._requests.swap(after.id, before, after):
+                return False
+            self._tell(after.id, DECISION, told(after))
+        return True
+
+    def _tell(self, request_id: str, kind: str, payload: Mapping[str, Any]) -> None:
+        log = log_of(request_id)
+        self._store.append_outside(log, log, kind, payload, self._clock.now())
+
+    def _settle(self, request: Request, after: Request, scope: str, actor: Actor) -> bool:
+        """Write a decision, what stands from it, and the wake-up, if nobody wrote the request since we looked."""
+        with self._store.transaction(sure=True):
+            if not self._swap(request, after):
+                return False
+            if after.status != "pending":
+                self._store.wake(after.root_run)
+            if scope == "same_arguments" and after.status == "approved" and after.grant_key is not None:
+                self._grant(after, str(actor))
+        return True
 
     def _refuse(self, request: Request, decision: Decision, exc: LictorError) -> None:
         if isinstance(exc, DecisionRefused) and request.status == "pending" and exc.status == "expired":
@@ -232,6 +255,7 @@ class Docket:
             created=self._clock.now(),
         )
         self._grants[grant.id] = grant
+        self._tell(request.id, GRANT, told_grant(grant))
 
     async def grants(self, *, conversation: str | None = None) -> list[Grant]:
         """Standing approvals, revoked ones too."""
@@ -243,7 +267,10 @@ class Docket:
         grant = self._grants.get(grant_id)
         if grant is None:
             raise UnknownRequest(f"there is no grant {grant_id!r}")
-        self._grants[grant_id] = grant = replace(grant, revoked=True)
+        grant = replace(grant, revoked=True)
+        with self._store.transaction(sure=True):
+            self._grants[grant_id] = grant
+            self._tell(grant.request, GRANT, told_grant(grant))
         return grant
 
     def granted(self, key: str) -> Grant | None:
@@ -254,6 +281,7 @@ class Docket:
 
     def open(self, request: Request) -> Request:
         """Add a request; the same id again is a no-op."""
+        self.deadlines_changed |= request.deadline is not None
         with self._store.transaction(request.root_run):  # a driver that lost its lease may ask nobody
             return self._requests.add(request.id, request)
 
@@ -288,30 +316,35 @@ class Docket:
     def withdraw(self, run_id: str, status: str = "cancelled") -> list[Request]:
         """Close the open requests of one run."""
         closed = []
-        for request in self._requests.find(run_id=run_id, status="pending"):
-            after = withdraw(request, status)
-            if self._requests.swap(request.id, request, after):
-                closed.append(after)
+        with self._store.transaction():  # one of several parties may be approving right now
+            for request in self._requests.find(run_id=run_id, status="pending"):
+                after = withdraw(request, status)
+                if self._swap(request, after):
+                    closed.append(after)
         return closed
 
     def supersede(self, root: str) -> None:
         """Close the open approvals of a root and of the runs below it: they are asked again under another policy."""
-        for request in self._requests.find(root_run=root, status="pending"):
-            if request.kind in ("tool_call", "step"):
-                self._requests.swap(request.id, request, withdraw(request, "superseded"))
+        with self._store.transaction():
+            for request in self._requests.find(root_run=root, status="pending"):
+                if request.kind in ("tool_call", "step"):
+                    self._swap(request, withdraw(request, "superseded"))
 
     def next_deadline(self) -> float | None:
-        """The earliest deadline of an open request."""
-        times = [r.deadline for r in self._requests.find(status="pending") if r.deadline is not None]
-        return min(times, default=None)
+        """The earliest deadline of an open request; `deadlines_changed` is set when one was opened since."""
+        self.deadlines_changed = False
+        found: float | None = self._requests.least("deadline", status="pending")
+        return found
 
     def expire_due(self) -> list[Request]:
         """Settle every open request whose deadline passed."""
         now, gone = self._clock.now(), []
-        for request in self._requests.find(status="pending"):
-            after = expire(request, now)
-            if after is not request and self._requests.swap(request.id, request, after):
-                self._store.wake(after.root_run)
-                gone.append(after)
-                self._changed(after)
+        with self._store.transaction(sure=True):  # a request that is settled and a run that sleeps would wait for ever
+            for request in self._requests.upto("deadline", now, status="pending"):
+                after = expire(request, now)
+                if after is not request and self._swap(request, after):
+                    self._store.wake(after.root_run)
+                    gone.append(after)
+        for after in gone:
+            self._changed(after)
         return gone

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lictor.docket.actor import Actor
+from lictor.docket.telling import request_json, resolution_json
 from lictor.errors import (
     AlreadyDecided,
     DefinitionError,
@@ -111,6 +112,10 @@ class Resolution:
     value: Any = None
     arguments: Mapping[str, Any] | None = None
 
+    def json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return resolution_json(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
@@ -134,7 +139,7 @@ class Request:
     retried, skipped, expired, cancelled, superseded, undeliverable. `digest` binds kind, tool,
     schema, arguments after transforms, path, call, policy and epoch; after an edit it binds the
     edited arguments. `approvals` are the actors that approved while others are still asked, `met` the
-    parties they stand for.
+    parties they stand for. `erased`: what was shown and given is gone (retention), the rest stands.
     Times are seconds since the epoch.
     """
 
@@ -164,6 +169,7 @@ class Request:
     policy: str | None = None
     grant_key: str | None = None
     consumed_at: float | None = None
+    erased: bool = False
 
     @property
     def tool(self) -> str | None:
@@ -182,6 +188,10 @@ class Request:
         if self.responders and self.responders not in named:
             named.append(self.responders)
         return tuple(dict.fromkeys(named))
+
+    def json(self) -> dict[str, Any]:
+        """As a JSON object: what is asked, by whom, who may decide, and what was decided."""
+        return request_json(self)
 
 
 def request_digest(binding: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 
 from lictor.errors import ValueDomainError
-from lictor.hooks.context import Context, check_messages, check_name, check_response, make_head
+from lictor.hooks.context import REASONS, Context, Head, check_messages, check_name, check_response, make_head
 from lictor.hooks.points import SPEC
 from lictor.values import (
     MAX_DEPTH,
@@ -24,6 +24,7 @@ from lictor.values import (
 __all__ = ["ContextBuilder"]
 
 _TARGET_DEPTH: Final = MAX_DEPTH - 2  # a target sits at most two levels down (§12.3 counts the whole)
+_SUMMARIES: Final = {reason: frozen_texts(reason=reason) for reason in REASONS}
 
 
 class ContextBuilder:
@@ -47,7 +48,6 @@ class ContextBuilder:
 
     __slots__ = (
         "_agent",
-        "_extensions",
         "_head",
         "_known_init",
         "_known_messages",
@@ -55,8 +55,12 @@ class ContextBuilder:
         "_session",
         "_timestamp",
         "_turn",
+        "extensions",
         "sequence",
     )
+
+    extensions: FrozenDict | None
+    """What goes on every context from now on, unless a method is given others."""
 
     sequence: int
 
@@ -84,17 +88,17 @@ class ContextBuilder:
         self._known_init: FrozenDict | None = None
         self._known_model: FrozenDict | None = None
         self._known_messages: FrozenList | None = None
-        self._extensions = None if extensions is None else _extra(extensions)
+        self.extensions = None if extensions is None else _extra(extensions)
         self._turn: tuple[int, FrozenDict] | None = None
         self.sequence = sequence
 
     def for_session(self, session_id: str, clock: Clock | None = None) -> ContextBuilder:
         """Return a builder for another session of the same agent; what does not differ is not made again."""
         twin = object.__new__(ContextBuilder)
-        twin._agent, twin._extensions = self._agent, self._extensions
+        twin._agent, twin.extensions = self._agent, self.extensions
         twin._known_init, twin._known_model = self._known_init, self._known_model
         twin._session, session = _session(session_id)
-        twin._head = self._head.sibling(session)
+        twin._head = Head(self._head.agent, session)
         twin._timestamp = self._timestamp if clock is None else clock.timestamp
         twin._known_messages = twin._turn = None
         twin.sequence = 0
@@ -155,7 +159,10 @@ class ContextBuilder:
             turn: number of the session's turn.
         """
         frozen = self._messages(messages)
-        fields: dict[str, Any] = {"model": self._model(model), "messages": frozen}
+        fields: dict[str, Any] = {
+            "model": model if model is self._known_model else self._model(model),
+            "messages": frozen,
+        }
         if tools is not None:
             known = type(tools) is FrozenList and tools._canon is not None
             fields["tools"] = tools if known else _extra(tools if isinstance(tools, list) else list(tools))
@@ -176,7 +183,10 @@ class ContextBuilder:
         """Build `post_model_call`; `response` has `content`, `tool_calls` (maybe empty), `finish_reason`."""
         frozen: FrozenDict = freeze(response)
         exact = check_response(frozen)
-        fields: dict[str, Any] = {"model": self._model(model), "response": frozen}
+        fields: dict[str, Any] = {
+            "model": model if model is self._known_model else self._model(model),
+            "response": frozen,
+        }
         if request_id is not None:
             fields["request_id"] = _text(request_id)
         if usage is not None:
@@ -193,9 +203,8 @@ class ContextBuilder:
         turn: int | None = None,
     ) -> Context:
         """Build `pre_tool_call`; `args` is the object of arguments, `id` is not empty."""
-        frozen = freeze(args)
-        call = _call(id, name, frozen)
-        return self._context("pre_tool_call", {"tool_call": call}, frozen, extensions, turn)
+        call = _call(id, name, args)
+        return self._context("pre_tool_call", {"tool_call": call}, call["args"], extensions, turn)
 
     def post_tool_call(  # noqa: PLR0913 - the members of the two fields of this point
         self,
@@ -214,7 +223,7 @@ class ContextBuilder:
         result = {"value": target, "is_error": bool(is_error)}
         if duration_ms is not None:
             result["duration_ms"] = duration_ms
-        fields = {"tool_call": _call(id, name, freeze(args)), "tool_result": freeze(result)}
+        fields = {"tool_call": _call(id, name, args), "tool_result": freeze(result)}
         return self._context("post_tool_call", fields, target, extensions, turn)
 
     def output(self, content: Any, *, extensions: Mapping[str, Any] | None = None, turn: int | None = None) -> Context:
@@ -226,9 +235,9 @@ class ContextBuilder:
         self, reason: str, *, extensions: Mapping[str, Any] | None = None, turn: int | None = None
     ) -> Context:
         """Build `agent_shutdown`; `reason` is `completed`, `error` or `cancelled`."""
-        if reason not in ("completed", "error", "cancelled"):
+        if reason not in REASONS:
             raise ValueDomainError("$.summary.reason", "must be completed, error or cancelled")
-        summary = frozen_texts(reason=reason)
+        summary = _SUMMARIES[reason]
         return self._context("agent_shutdown", {"summary": summary}, summary, extensions, turn)
 
     def _context(
@@ -243,7 +252,7 @@ class ContextBuilder:
         kind = type(target)
         if (kind is FrozenDict or kind is FrozenList) and target._height > _TARGET_DEPTH:
             raise ValueDomainError("$.target", f"nested deeper than {_TARGET_DEPTH} levels")
-        extra: Any = self._extensions if extensions is None else extensions
+        extra: Any = self.extensions if extensions is None else extensions
         if extra is not None and (type(extra) is not FrozenDict or extra._canon is None):
             extra = _extra(extra)
         session = self._session if turn is None else self._session_at(turn)
@@ -268,10 +277,10 @@ class ContextBuilder:
         return context
 
     def _model(self, model: str | Mapping[str, Any]) -> FrozenDict:
-        """Check a model's description once; the same object later is taken as it is."""
-        known = self._known_model
-        if known is None or model is not known:
-            known = self._known_model = _model(model)
+        """Check a model's description; the same object in the next call is known."""
+        known: FrozenDict = _extra({"id": model} if isinstance(model, str) else model)
+        check_name("$.model.id", known.get("id"))
+        self._known_model = known
         return known
 
     def _messages(self, messages: Sequence[Any]) -> FrozenList:
@@ -324,13 +333,8 @@ def _text(value: str) -> str:
     return value
 
 
-def _model(model: str | Mapping[str, Any]) -> FrozenDict:
-    frozen: FrozenDict = _extra({"id": model} if isinstance(model, str) else model)
-    check_name("$.model.id", frozen.get("id"))
-    return frozen
-
-
 def _call(id: str, name: str, args: Any) -> FrozenDict:
+    args = freeze(args)
     if type(id) is not str or not id or type(name) is not str:
         raise ValueDomainError("$.tool_call", "needs `id` and `name` as strings, `id` not empty")
     if type(args) is not FrozenDict:

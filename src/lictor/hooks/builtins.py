@@ -87,6 +87,7 @@ class Mask:
         pattern: a kind (`card`, `email`, `iban`, `secret`), or a regular expression (text or
             compiled) whose matches become `****`. Cards and IBANs count only with a right check
             digit; numbers that are not strings are left alone.
+        kind: instead of `pattern`, a kind and nothing else: a misspelt one is an error.
         points: where; by default at every point that can be transformed.
         name: its name; by default `mask-<kind>`.
 
@@ -95,8 +96,16 @@ class Mask:
     """
 
     def __init__(
-        self, pattern: str | re.Pattern[str], *, points: Iterable[str] | None = None, name: str | None = None
+        self,
+        pattern: str | re.Pattern[str] | None = None,
+        *,
+        kind: str | None = None,
+        points: Iterable[str] | None = None,
+        name: str | None = None,
     ) -> None:
+        if (pattern is None) == (kind is None) or (kind is not None and kind not in _KINDS):
+            raise DefinitionError(f"Mask takes a pattern, or kind= one of {', '.join(_KINDS)}")
+        pattern = kind or pattern or ""
         kind = pattern if isinstance(pattern, str) and pattern in _KINDS else None
         self._mask: Callable[[re.Match[str]], str]
         try:
@@ -164,11 +173,11 @@ class MaxCalls:
     policy, and binds under `evaluate_only` too.
     """
 
-    def __init__(self, *tools_and_limit: str | int, limit: int | None = None) -> None:
-        *tools, last = (*tools_and_limit, limit) if limit is not None else tools_and_limit or (None,)
+    def __init__(self, *tools: str | int, limit: int | None = None) -> None:
+        *named, last = (*tools, limit) if limit is not None else tools or (None,)
         if type(last) is not int or last < 0:
             raise DefinitionError("MaxCalls needs a limit of at least 0: MaxCalls(20) or MaxCalls('search', 5)")
-        self._names = _tool_names("MaxCalls", tools) if tools else None
+        self._names = _tool_names("MaxCalls", named) if named else None
         self._limit = last
         self._counts: dict[str, int] = {}
 

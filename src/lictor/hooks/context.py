@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any, Final, TypeAlias
 
-from orjson import Fragment
-
 from lictor.errors import PathError, ValueDomainError
 from lictor.hooks.path import parse_path, replace_at
 from lictor.hooks.points import (
     CONTEXT_INVALID,
     FIELDS,
+    SPEC,
     TARGETS,
     TRANSFORM_INVALID,
     TRANSFORM_TARGET_FORBIDDEN,
@@ -28,29 +27,23 @@ _SPEC: Final = re.compile(r"agent-hooks/[0-9]+\.[0-9]+")
 _FRAMEWORK: Final = re.compile(r"[a-z0-9_-]+")
 _NAMESPACE: Final = re.compile(r"[a-z][a-z0-9_]*")
 _TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
-_RESPONSE: Final = frozenset({"content", "tool_calls", "finish_reason"})
 _ROLES: Final = ("user", "system", "external")
-_REASONS: Final = ("completed", "error", "cancelled")
+REASONS: Final = ("completed", "error", "cancelled")
 
 
 class Head:
     """What the contexts of one session share: the canonical bytes of their fixed parts (§10.2).
 
-    `prefix` is where identity keeps how far it has hashed the session's messages.
+    `agent` is that member's value; `session` the members `session` and `spec`, which are always side
+    by side. `prefix` is where identity keeps how far it has hashed the session's messages.
     """
 
     __slots__ = ("agent", "prefix", "session")
 
-    def __init__(self, agent: bytes, session: bytes) -> None:
-        self.agent = Fragment(agent)
-        self.session = Fragment(session)
+    def __init__(self, agent: bytes, session: bytes, spec: bytes = SPEC.encode()) -> None:
+        self.agent = agent
+        self.session = b'"session":%b,"spec":"%b"' % (session, spec)
         self.prefix: Any = None
-
-    def sibling(self, session: bytes) -> Head:
-        """Return the head of another session of the same agent."""
-        head = object.__new__(Head)
-        head.agent, head.session, head.prefix = self.agent, Fragment(session), None
-        return head
 
 
 class Context(FrozenDict):
@@ -98,7 +91,7 @@ def read_context(value: object, *, aliased: bool = True) -> Context:
         if canonical_json(held) != canonical_json(target):
             raise ValueDomainError("$.target", f"differs from {'.'.join(place)}, whose value it must be")
         fields = FrozenDict({**fields, "target": held})
-    return make_context(fields, make_head(fields["agent"], fields["session"]))
+    return make_context(fields, make_head(fields["agent"], fields["session"], fields["spec"]))
 
 
 def make_context(fields: dict[str, Any], head: Head) -> Context:
@@ -110,11 +103,10 @@ def make_context(fields: dict[str, Any], head: Head) -> Context:
     return context
 
 
-def make_head(agent: FrozenDict, session: FrozenDict) -> Head:
-    """Return the projections of `agent` and `session` (§10.2)."""
-    return Head(
-        canonical_json({"id": agent["id"], "framework": agent["framework"]}), canonical_json({"id": session["id"]})
-    )
+def make_head(agent: FrozenDict, session: FrozenDict, spec: str = SPEC) -> Head:
+    """Return the projections of `agent` and `session`, and `spec` (§10.2)."""
+    who = {"id": agent["id"], "framework": agent["framework"]}
+    return Head(canonical_json(who), canonical_json({"id": session["id"]}), spec.encode())
 
 
 def plain_copy(context: Context) -> dict[str, Any]:
@@ -226,7 +218,7 @@ def _check_model(value: dict[str, Any]) -> None:
 
 def check_messages(value: object) -> None:
     """Raise unless `value` is an array of `{role, content, …}` (§4.2)."""
-    if type(value) is not list and not isinstance(value, list):
+    if type(value) is not FrozenList and type(value) is not list and not isinstance(value, list):
         raise ValueDomainError("$.messages", "must be an array")
     for message in value:
         known = type(message) is FrozenDict or isinstance(message, dict)
@@ -249,7 +241,7 @@ def check_response(value: dict[str, Any]) -> bool:
             raise ValueDomainError("$.response.tool_calls[]", "must be an object with a `name`")
         if "args" not in call or type(call["args"]) is not FrozenDict:
             raise ValueDomainError("$.response.tool_calls[].args", "must be an object")
-    return not value.keys() - _RESPONSE
+    return not [*value][3:]
 
 
 def _check_tool_call(value: dict[str, Any]) -> None:
@@ -271,8 +263,8 @@ def _check_output(value: dict[str, Any]) -> None:
 
 
 def _check_summary(value: dict[str, Any]) -> None:
-    if value["reason"] not in _REASONS:
-        raise ValueDomainError("$.summary.reason", f"must be one of {', '.join(_REASONS)}")
+    if value["reason"] not in REASONS:
+        raise ValueDomainError("$.summary.reason", f"must be one of {', '.join(REASONS)}")
 
 
 _CHECKS: Final = {

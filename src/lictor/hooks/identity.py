@@ -20,6 +20,7 @@ JCS: Final = "jcs-sha256"
 _NAME: Final = re.compile(r"(?!jcs)[a-z][a-z0-9_-]*")
 _KEY_ID: Final = re.compile(r"[a-z0-9_-]+")
 _MANY: Final = 15  # messages from which it pays to hash pieces instead of joining them
+_EMPTY: Final = sha256()  # never written to: a copy costs less than having OpenSSL look the algorithm up again
 _WORTH_A_PREFIX: Final = 16_384  # bytes of messages from which resuming a hash is cheaper than redoing it
 
 Identify: TypeAlias = Callable[[Context], str | None]
@@ -145,7 +146,9 @@ def jcs_identity(context: Context) -> str:
     ):
         identity = _call_identity(context)
     else:
-        identity = "sha256:" + sha256(preimage(context)).hexdigest()
+        state = _EMPTY.copy()
+        state.update(preimage(context))
+        identity = "sha256:" + state.hexdigest()
     context._jcs = identity
     return identity
 

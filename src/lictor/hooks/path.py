@@ -62,7 +62,8 @@ def replace_at(target: Any, segments: tuple[str | int, ...], value: Any) -> Any:
         node = _step(node, segment, len(trail))
     try:
         new = freeze(value)
-        if type(new) is not int and new is not None:
+        sure = type(new) is str and new.isascii()
+        if not sure and type(new) is not int and new is not None:
             canonical_json(new)  # lone surrogates show only in bytes
         while trail:
             new = freeze(_with(trail.pop(), segments[len(trail)], new))

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import orjson
-from orjson import Fragment
 
 from lictor.errors import ValueDomainError
 from lictor.hooks.context import MAX_BYTES, Context
@@ -15,7 +14,6 @@ from lictor.values import FrozenDict, FrozenList, canonical_bytes, canonical_jso
 
 __all__ = ["CallPieces", "call_pieces", "preimage"]
 
-_SCALARS: Final = frozenset({str, int, bool, type(None)})
 _dumps = orjson.dumps
 
 
@@ -28,11 +26,11 @@ def preimage(context: Context, compat: str | None = None) -> bytes:
     value = context["target"]
     kind = type(value)
     try:
-        if compat is None and (kind is FrozenDict or kind is FrozenList):
-            target: Any = Fragment(value._canon or canonical_bytes(value))
+        if compat is None and (kind is FrozenDict or kind is FrozenList):  # `_piece`, spelt out
+            target = value._canon or canonical_bytes(value)
         else:
             target = _piece(value, compat)
-        data = _dumps(_LAYOUTS[context["interception_point"]](context, target, compat))
+        data = _LAYOUTS[context["interception_point"]](context, target, compat)
     except orjson.JSONEncodeError:
         raise _surrogate() from None
     if data[MAX_BYTES:]:
@@ -47,16 +45,6 @@ def _surrogate() -> ValueDomainError:
 def _check_size(size: int) -> None:
     if size > MAX_BYTES:
         raise ValueDomainError("$", f"{size} bytes; {MAX_BYTES} are allowed")
-
-
-def _piece(value: Any, compat: str | None) -> Any:
-    """Return what orjson will write as the canonical bytes of `value`."""
-    kind = type(value)
-    if kind in _SCALARS:
-        return value
-    if compat is None and (kind is FrozenDict or kind is FrozenList):
-        return Fragment(value._canon or canonical_bytes(value))
-    return Fragment(canonical_json(value, compat=compat))
 
 
 # ---- pre_model_call, the one that grows -------------------------------------------------------
@@ -82,159 +70,160 @@ def call_pieces(context: Context) -> CallPieces:
     """
     head = context._head
     try:
-        opening = _dumps({"agent": head.agent, "interception_point": "pre_model_call"})
+        opening = b'{"agent":%b,"interception_point":"pre_model_call","messages":[' % head.agent
         messages = b",".join([message._canon or canonical_bytes(message) for message in context["messages"]])
-        middle = _dumps(
-            {
-                "model": {"id": context["model"]["id"]},
-                "sequence": context["sequence"],
-                "session": head.session,
-                "spec": context["spec"],
-            }
+        middle = b'],"model":{"id":%b},"sequence":%d,%b,"target":[' % (
+            _dumps(context["model"]["id"]),
+            context["sequence"],
+            head.session,
         )
-        closing = _dumps({"timestamp": context["timestamp"]})
+        closing = b'],"timestamp":%b}' % _dumps(context["timestamp"])
     except orjson.JSONEncodeError:
         raise _surrogate() from None
     _check_size(len(opening) + len(messages) + len(middle) + len(closing))
-    return CallPieces(
-        opening[:-1] + b',"messages":[', messages, b"]," + middle[1:-1] + b',"target":[', b"]," + closing[1:]
-    )
+    return CallPieces(opening, messages, middle, closing)
 
 
 # ---- the layouts ------------------------------------------------------------------------------
-# Members are written in sorted order, so that nothing is sorted at run time; a field that holds
-# nothing beyond its required members is the target's own bytes.
+# The whole of each preimage as it is hashed, members in sorted order; a field that holds nothing
+# beyond its required members is the target's own bytes.
 
 
-def _field(context: Context, name: str, target: Any, compat: str | None) -> Any:
+def _piece(value: Any, compat: str | None) -> bytes:
+    kind = type(value)
+    if kind is str:
+        return _dumps(value)
+    if compat is None and (kind is FrozenDict or kind is FrozenList):
+        return value._canon or canonical_bytes(value)
+    return canonical_json(value, compat=compat)
+
+
+def _field(context: Context, name: str, target: bytes, compat: str | None) -> bytes:
     value = context[name]
     members = FIELDS[context["interception_point"]][name]
     if value is context["target"] and len(value) == len(members):
         return target
-    return {member: _piece(value[member], compat) for member in members}
+    return canonical_json({member: value[member] for member in members}, compat=compat)
 
 
-def _agent_startup(context: Context, target: Any, compat: str | None) -> dict[str, Any]:
-    return {
-        "agent": context._head.agent,
-        "agent_init": target if context._exact else _field(context, "agent_init", target, compat),
-        "interception_point": "agent_startup",
-        "sequence": context["sequence"],
-        "session": context._head.session,
-        "spec": context["spec"],
-        "target": target,
-        "timestamp": context["timestamp"],
-    }
+def _agent_startup(context: Context, target: bytes, compat: str | None) -> bytes:
+    return (
+        b'{"agent":%b,"agent_init":%b,"interception_point":"agent_startup","sequence":%d,%b,"target":%b,"timestamp":%b}'
+    ) % (
+        context._head.agent,
+        target if context._exact else _field(context, "agent_init", target, compat),
+        context["sequence"],
+        context._head.session,
+        target,
+        _dumps(context["timestamp"]),
+    )
 
 
-def _input(context: Context, target: Any, compat: str | None) -> dict[str, Any]:
-    return {
-        "agent": context._head.agent,
-        "input": target if context._exact else _field(context, "input", target, compat),
-        "interception_point": "input",
-        "sequence": context["sequence"],
-        "session": context._head.session,
-        "spec": context["spec"],
-        "target": target,
-        "timestamp": context["timestamp"],
-    }
+def _input(context: Context, target: bytes, compat: str | None) -> bytes:
+    return b'{"agent":%b,"input":%b,"interception_point":"input","sequence":%d,%b,"target":%b,"timestamp":%b}' % (
+        context._head.agent,
+        target if context._exact else _field(context, "input", target, compat),
+        context["sequence"],
+        context._head.session,
+        target,
+        _dumps(context["timestamp"]),
+    )
 
 
-def _pre_model_call(context: Context, target: Any, compat: str | None) -> dict[str, Any]:
+def _pre_model_call(context: Context, target: bytes, compat: str | None) -> bytes:
     messages = context["messages"]
-    return {
-        "agent": context._head.agent,
-        "interception_point": "pre_model_call",
-        "messages": target if messages is context["target"] else _piece(messages, compat),
-        "model": {"id": context["model"]["id"]},
-        "sequence": context["sequence"],
-        "session": context._head.session,
-        "spec": context["spec"],
-        "target": target,
-        "timestamp": context["timestamp"],
-    }
+    return (
+        b'{"agent":%b,"interception_point":"pre_model_call","messages":%b,"model":{"id":%b},"sequence":%d,'
+        b'%b,"target":%b,"timestamp":%b}'
+    ) % (
+        context._head.agent,
+        target if messages is context["target"] else _piece(messages, compat),
+        _dumps(context["model"]["id"]),
+        context["sequence"],
+        context._head.session,
+        target,
+        _dumps(context["timestamp"]),
+    )
 
 
-def _post_model_call(context: Context, target: Any, compat: str | None) -> dict[str, Any]:
-    return {
-        "agent": context._head.agent,
-        "interception_point": "post_model_call",
-        "model": {"id": context["model"]["id"]},
-        "response": target if context._exact else _field(context, "response", target, compat),
-        "sequence": context["sequence"],
-        "session": context._head.session,
-        "spec": context["spec"],
-        "target": target,
-        "timestamp": context["timestamp"],
-    }
+def _post_model_call(context: Context, target: bytes, compat: str | None) -> bytes:
+    return (
+        b'{"agent":%b,"interception_point":"post_model_call","model":{"id":%b},"response":%b,"sequence":%d,'
+        b'%b,"target":%b,"timestamp":%b}'
+    ) % (
+        context._head.agent,
+        _dumps(context["model"]["id"]),
+        target if context._exact else _field(context, "response", target, compat),
+        context["sequence"],
+        context._head.session,
+        target,
+        _dumps(context["timestamp"]),
+    )
 
 
-def _pre_tool_call(context: Context, target: Any, compat: str | None) -> dict[str, Any]:
+def _pre_tool_call(context: Context, target: bytes, compat: str | None) -> bytes:
     call = context["tool_call"]
     args = call["args"]
-    return {
-        "agent": context._head.agent,
-        "interception_point": "pre_tool_call",
-        "sequence": context["sequence"],
-        "session": context._head.session,
-        "spec": context["spec"],
-        "target": target,
-        "timestamp": context["timestamp"],
-        "tool_call": {
-            "args": target if args is context["target"] else _piece(args, compat),
-            "id": call["id"],
-            "name": call["name"],
-        },
-    }
+    return (
+        b'{"agent":%b,"interception_point":"pre_tool_call","sequence":%d,%b,'
+        b'"target":%b,"timestamp":%b,"tool_call":{"args":%b,%b}}'
+    ) % (
+        context._head.agent,
+        context["sequence"],
+        context._head.session,
+        target,
+        _dumps(context["timestamp"]),
+        target if args is context["target"] else _piece(args, compat),
+        _dumps({"id": call["id"], "name": call["name"]})[1:-1],
+    )
 
 
-def _post_tool_call(context: Context, target: Any, compat: str | None) -> dict[str, Any]:
+def _post_tool_call(context: Context, target: bytes, compat: str | None) -> bytes:
     call = context["tool_call"]
     result = context["tool_result"]
     value = result["value"]
-    return {
-        "agent": context._head.agent,
-        "interception_point": "post_tool_call",
-        "sequence": context["sequence"],
-        "session": context._head.session,
-        "spec": context["spec"],
-        "target": target,
-        "timestamp": context["timestamp"],
-        "tool_call": {"args": _piece(call["args"], compat), "id": call["id"], "name": call["name"]},
-        "tool_result": {
-            "is_error": result["is_error"],
-            "value": target if value is context["target"] else _piece(value, compat),
-        },
-    }
+    return (
+        b'{"agent":%b,"interception_point":"post_tool_call","sequence":%d,%b,'
+        b'"target":%b,"timestamp":%b,"tool_call":{"args":%b,%b},'
+        b'"tool_result":{"is_error":%b,"value":%b}}'
+    ) % (
+        context._head.agent,
+        context["sequence"],
+        context._head.session,
+        target,
+        _dumps(context["timestamp"]),
+        _piece(call["args"], compat),
+        _dumps({"id": call["id"], "name": call["name"]})[1:-1],
+        b"true" if result["is_error"] else b"false",
+        target if value is context["target"] else _piece(value, compat),
+    )
 
 
-def _output(context: Context, target: Any, compat: str | None) -> dict[str, Any]:
-    return {
-        "agent": context._head.agent,
-        "interception_point": "output",
-        "output": target if context._exact else _field(context, "output", target, compat),
-        "sequence": context["sequence"],
-        "session": context._head.session,
-        "spec": context["spec"],
-        "target": target,
-        "timestamp": context["timestamp"],
-    }
+def _output(context: Context, target: bytes, compat: str | None) -> bytes:
+    return b'{"agent":%b,"interception_point":"output","output":%b,"sequence":%d,%b,"target":%b,"timestamp":%b}' % (
+        context._head.agent,
+        target if context._exact else _field(context, "output", target, compat),
+        context["sequence"],
+        context._head.session,
+        target,
+        _dumps(context["timestamp"]),
+    )
 
 
-def _agent_shutdown(context: Context, target: Any, compat: str | None) -> dict[str, Any]:
-    return {
-        "agent": context._head.agent,
-        "interception_point": "agent_shutdown",
-        "sequence": context["sequence"],
-        "session": context._head.session,
-        "spec": context["spec"],
-        "summary": target if context._exact else _field(context, "summary", target, compat),
-        "target": target,
-        "timestamp": context["timestamp"],
-    }
+def _agent_shutdown(context: Context, target: bytes, compat: str | None) -> bytes:
+    return (
+        b'{"agent":%b,"interception_point":"agent_shutdown","sequence":%d,%b,"summary":%b,"target":%b,"timestamp":%b}'
+    ) % (
+        context._head.agent,
+        context["sequence"],
+        context._head.session,
+        target if context._exact else _field(context, "summary", target, compat),
+        target,
+        _dumps(context["timestamp"]),
+    )
 
 
-_LAYOUTS: Final[dict[str, Callable[[Context, Any, str | None], dict[str, Any]]]] = {
+_LAYOUTS: Final[dict[str, Callable[[Context, bytes, str | None], bytes]]] = {
     "agent_startup": _agent_startup,
     "input": _input,
     "pre_model_call": _pre_model_call,

@@ -74,7 +74,8 @@ def _row(verdict: Verdict, row: FrozenDict) -> FrozenDict:
     decided = {"index": row["index"], "decision": WORDS[verdict.decision]}
     if verdict.reason is not None:
         decided["reason"] = verdict.reason
-    return _sealed({**decided, "name": row["name"]})
+    decided["name"] = row["name"]
+    return _sealed(decided)
 
 
 def allowing_rows(names: Sequence[str]) -> FrozenList:
@@ -117,21 +118,23 @@ def fold_record(
     start: FrozenDict, verdict: Verdict, index: int, identities: tuple[str | None, str | None], context: Context
 ) -> FrozenDict:
     """Return the record of one transform among allows: `conclusion`, for the one shape that is common."""
-    rows = start["verdicts"]
-    verdicts = FrozenList([*rows[:index], _row(verdict, rows[index]), *rows[index + 1 :]])
+    rows = [*start["verdicts"]]
+    rows[index] = _row(verdict, rows[index])
+    verdicts = FrozenList(rows)
     verdicts._plain, verdicts._height, verdicts._canon = True, 2, None
-    members = {
-        **start,
-        "verdict": project(verdict),
-        "input_identity": identities[0],
-        "enforced_identity": identities[1],
-        "session_id": context["session"]["id"],
-        "sequence": context["sequence"],
-        "timestamp": context["timestamp"],
-        "decided_by": index,
-        "verdicts": verdicts,
-    }
-    return traced(members, context) if "trace" in context else _sealed(members)
+    record = FrozenDict(
+        start,
+        verdict=project(verdict),
+        input_identity=identities[0],
+        enforced_identity=identities[1],
+        session_id=context["session"]["id"],
+        sequence=context["sequence"],
+        timestamp=context["timestamp"],
+        decided_by=index,
+        verdicts=verdicts,
+    )
+    record._plain, record._height, record._canon = True, _HEIGHT, None
+    return traced(record, context) if "trace" in context else record
 
 
 def rejection(start: FrozenDict, envelope: Mapping[str, Any], verdict: Verdict) -> FrozenDict:

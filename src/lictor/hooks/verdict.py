@@ -248,7 +248,13 @@ class Verdict:
 
     @classmethod
     def stop(
-        cls, reason: str | None = None, message: str | None = "", *, scope: str = "run", status: str = "stopped"
+        cls,
+        reason: str | None = None,
+        message: str | None = "",
+        *,
+        scope: str = "run",
+        status: str = "stopped",
+        evidence: Evidence | None = None,
     ) -> Verdict:
         """Block the action and end the run (`scope="run"`) or the team member (`"member"`).
 
@@ -257,7 +263,8 @@ class Verdict:
         """
         if scope not in ("run", "member"):
             raise VerdictInvalid(f"scope {scope!r} is unknown; use 'run' or 'member'")
-        return _made(cls.deny(reason, message), control="stop", scope=scope, status=status)
+        denied = cls(Decision.DENY, reason, message or None, evidence=evidence)
+        return _made(denied, control="stop", scope=scope, status=status)
 
     @classmethod
     def retry(cls, reason: str | None = None, message: str | None = "") -> Verdict:

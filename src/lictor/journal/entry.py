@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["Entry", "Positioned"]
+__all__ = ["ERASED", "Entry", "Positioned", "Snapshot"]
+
+ERASED: Mapping[str, Any] = {"erased": True}
+"""The payload of an entry whose own was erased."""
 
 
 class Entry(NamedTuple):
@@ -27,3 +30,15 @@ class Positioned(NamedTuple):
     cursor: int
     run_id: str
     entry: Entry
+
+
+class Snapshot(NamedTuple):
+    """What the entries of a run up to number `seq` were folded to: JSON of its room, of a version it knows.
+
+    `cursor` is how far the log of its root had come.
+    """
+
+    seq: int
+    cursor: int
+    version: int
+    body: bytes

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from itertools import count, repeat
 from typing import Any, TypeVar
 
-from lictor.journal.entry import Entry, Positioned
+from lictor.journal.entry import ERASED, Entry, Positioned, Snapshot
 from lictor.journal.log import Log
 from lictor.journal.owners import is_alive
 from lictor.journal.table import MemoryTable, Rows, Table
@@ -53,6 +53,7 @@ class MemoryStore:
 
     url = "memory:"
     durable = False
+    durability = "none"
 
     def __init__(self) -> None:
         self._logs: dict[str, Log] = {}
@@ -104,7 +105,7 @@ class MemoryStore:
         return self._tables[table.name]
 
     @contextlib.contextmanager
-    def transaction(self, root: str | None = None) -> Generator[None]:
+    def transaction(self, root: str | None = None, *, sure: bool = False) -> Generator[None]:
         """What one thread does between two awaits is one transaction anyway."""
         yield
 
@@ -166,6 +167,41 @@ class MemoryStore:
 
     def close(self) -> None:
         """Nothing to close; another Runtime may go on with it."""
+
+    def cursor(self, root: str) -> int:
+        """How many entries there are below a root."""
+        shared = self._roots.get(root)
+        return len(self.entries(root)) if shared is None or shared.order is None else len(shared.order)
+
+    def appended(self, root: str) -> Mapping[str, Log]:
+        """The logs below a root."""
+        return {run_id: self._logs[run_id] for run_id in (root, *self._root(root).logs)}
+
+    def snapshot(self, run_id: str) -> Snapshot | None:
+        """Memory keeps none: whoever needs the state reads it from the log, which costs no more."""
+        return None
+
+    def keep(self, run_id: str, version: int, body: bytes) -> None:
+        """Memory keeps none."""
+
+    def erase(self, root: str) -> int:
+        """Take the payloads out of the logs below a root."""
+        count = 0
+        for run_id, log in self.appended(root).items():
+            count += len(log.entries)
+            log.entries[:] = [entry._replace(payload=ERASED) for entry in log.entries]
+            shared = self._roots[root]
+            if shared.order is not None:
+                shared.order[:] = [
+                    (name, entry._replace(payload=ERASED) if name == run_id else entry) for name, entry in shared.order
+                ]
+        return count
+
+    def shred(self) -> None:
+        """What is not referred to is gone."""
+
+    def grows(self, root: str, callback: Callable[[], None] | None) -> None:
+        """Memory keeps none."""
 
     def watch(self, root: str, callback: Callable[[Entry], None]) -> Callable[[], None]:
         """Call `callback` with the entry after each append below `root`; returns what undoes it."""

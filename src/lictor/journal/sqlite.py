@@ -2,7 +2,8 @@
 
 Entries of the log are queued and written within a few milliseconds by one writer thread, or at
 once where something waits for them (`barrier`, every write of a row). One transaction holds all
-that was queued. WAL, `synchronous=NORMAL`: what is written survives a killed process.
+that was queued. WAL, `synchronous=NORMAL`: what is written survives a killed process. Opened for
+more (`power`), transactions that must be `sure` are committed with `synchronous=FULL`.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from typing import Any, TypeVar
 import orjson
 
 from lictor.errors import StoreError
-from lictor.journal.entry import Entry, Positioned
+from lictor.journal.chain import START
+from lictor.journal.entry import ERASED, Entry, Positioned, Snapshot
 from lictor.journal.log import Log
 from lictor.journal.owners import is_alive
 from lictor.journal.sqlite_events import Queued
 from lictor.journal.sqlite_file import BUSY_SECONDS, path_of
+from lictor.journal.sqlite_logs import End, LogCache
+from lictor.journal.sqlite_snapshots import Snapshots
 from lictor.journal.sqlite_table import SqliteTable
 from lictor.journal.sqlite_writing import SqliteWriting
 from lictor.journal.table import Rows, Table
@@ -30,6 +34,9 @@ __all__ = ["SqliteStore"]
 
 R = TypeVar("R")
 FLUSH_SECONDS = 0.01
+WOKEN = """SELECT key, owner, lease, wake FROM run WHERE rowid IN (
+    SELECT rowid FROM run WHERE wake = 1 UNION SELECT rowid FROM run WHERE owner IS NOT NULL
+    UNION SELECT rowid FROM run WHERE status IN ('queued', 'running', 'cancelling')) ORDER BY rowid"""
 
 
 class SqliteStore(SqliteWriting):
@@ -39,21 +46,23 @@ class SqliteStore(SqliteWriting):
         url: `sqlite:///relative.db` or `sqlite:////absolute.db`.
         audit_key: keys the chain (`LICTOR_AUDIT_KEY`).
         migrate: bring an older schema up to date; otherwise it is refused with OlderSchema.
+        power: intents, decisions and outcomes survive a loss of power, not only a killed process.
 
     Raises StoreError (NewerSchema, OlderSchema) when the file cannot be used; says what to do.
     """
 
     durable = True
 
-    def __init__(self, url: str, *, audit_key: bytes | None = None, migrate: bool = True) -> None:
-        super().__init__(path_of(url), audit_key, migrate)
+    def __init__(self, url: str, *, audit_key: bytes | None = None, migrate: bool = True, power: bool = False) -> None:
+        super().__init__(path_of(url), audit_key, migrate, power)
         self.url = url
+        self.durability = "power" if power else "process"
         self._wanted = threading.Event()
         self._pause = threading.Event()
         self._changed: list[Callable[[], None]] = []
         self._closed = False
-        self._logs: dict[str, Log] = {}
-        self._callbacks: dict[str, list[Callable[[Entry], None]]] = {}
+        self._logs = LogCache(self._events, self._wanted)
+        self._snapshots = Snapshots(self, audit_key)
         self._tables: dict[str, SqliteTable[Any]] = {}
         self._writer = threading.Thread(target=self._write_on, name="lictor-store", daemon=True)
         self._writer.start()
@@ -103,7 +112,13 @@ class SqliteStore(SqliteWriting):
 
     def _take(self, root: str, fence: tuple[str, int]) -> None:
         if self._events.fences.get(root) != fence:
-            self._forget(root)
+            self._events.doubt(root)
+            for run_id in self._logs.runs(root):
+                log = self._logs.get(run_id)
+                if log is not None and not self._logs.fits(run_id, log, self._end(run_id)):
+                    self._logs.drop(run_id)
+                    self._events.forget(root)
+        self._logs.drive(root)
         self._events.fences[root] = fence
         self._events.lost.discard(root)
 
@@ -116,12 +131,11 @@ class SqliteStore(SqliteWriting):
 
     def _let_go(self, root: str) -> None:
         self._events.fences.pop(root, None)
-        self._forget(root)
+        self._logs.rest(root)
 
     def _forget(self, root: str) -> None:
         """Read the logs of a root anew next time: another process may have written to them."""
-        for run in [run for run, log in self._logs.items() if log.root == root]:
-            del self._logs[run]
+        self._logs.forget(root)
         super()._forget(root)
 
     def holder(self, root: str, now: float) -> str | None:
@@ -142,14 +156,9 @@ class SqliteStore(SqliteWriting):
 
     def woken(self, owner: str, now: float) -> list[str]:
         """Root runs that have something to do, and that `owner` drives or nobody."""
-        sql = (
-            "SELECT key, owner, lease, wake FROM run WHERE wake = 1 OR owner IS NOT NULL "
-            "OR status IN ('queued', 'running', 'cancelling') "
-            "ORDER BY rowid"
-        )
         return [
             key
-            for key, holder, lease, wake in self.read(sql)
+            for key, holder, lease, wake in self.read(WOKEN)
             if (wake and holder == owner) or holder is None or lease < now or not is_alive(holder)
         ]
 
@@ -171,8 +180,7 @@ class SqliteStore(SqliteWriting):
             if owner is not None and lease >= at and is_alive(owner):
                 return False
             self._forget(root)
-            seq = db.execute("SELECT count(*) FROM event WHERE run = ?", (run_id,)).fetchone()[0]
-            self._events.insert([Queued(root, run_id, Entry(seq, kind, payload, at))])
+            self._events.insert([Queued(root, run_id, Entry(self._end(run_id).size, kind, payload, at))])
             self._forget(root)
         return True
 
@@ -193,42 +201,37 @@ class SqliteStore(SqliteWriting):
         known = self._current(run_id)
         if known is not None:
             return known
-        log = Log()
-        log.root = root
-        log.entries = list(self._stored(run_id, -1))
-        log.size = len(log.entries)
-        self._logs[run_id] = log
-        self._listen(log, run_id, root)
-        return log
+        self.flush()
+        return self._logs.add(run_id, root, self._end(run_id))
 
     def _current(self, run_id: str) -> Log | None:
-        """The log as we hold it, unless another process may have added to it: we drive it, or its length is right."""
+        """The log as we hold it, unless another process added to it: we drive it, or the file ends as we know."""
         log = self._logs.get(run_id)
         if log is None or log.root in self._events.fences:
             return log
         self.flush()
-        (size,) = self.read("SELECT count(*) FROM event WHERE run = ?", (run_id,))[0]
-        return log if size == log.size else None
+        return log if self._logs.fits(run_id, log, self._end(run_id)) else None
 
-    def _listen(self, log: Log, run_id: str, root: str) -> None:
-        put, wanted = self._events.waiting.append, self._wanted
-
-        def queue(entry: Entry) -> None:
-            put(Queued(root, run_id, entry))
-            if not wanted.is_set():
-                wanted.set()
-
-        log.listeners = (queue, *self._callbacks.get(root, ()))
+    def _end(self, run_id: str) -> End:
+        """Where the log of a run ends in the file."""
+        for seq, chained in self.read("SELECT seq, hash FROM event WHERE run = ? ORDER BY seq DESC LIMIT 1", (run_id,)):
+            return End(seq + 1, bytes(chained))
+        return End(0, START)
 
     def entries(self, run_id: str, after: int = -1) -> Sequence[Entry]:
         """The entries of one run with `seq > after`, in order."""
         log = self._current(run_id)
-        return self._stored(run_id, after) if log is None else log.entries[after + 1 :]
+        if log is None:
+            self.flush()
+            return self._stored(run_id, after)
+        if after + 1 >= log.start:
+            return log.entries[after + 1 - log.start :]
+        return [*self._stored(run_id, after, log.start), *log.entries]
 
-    def _stored(self, run_id: str, after: int) -> list[Entry]:
-        self.flush()
-        sql = "SELECT seq, kind, payload, at FROM event WHERE run = ? AND seq > ? ORDER BY seq"
-        return [Entry(seq, kind, _loaded(payload), at) for seq, kind, payload, at in self.read(sql, (run_id, after))]
+    def _stored(self, run_id: str, after: int, until: int = 1 << 60) -> list[Entry]:
+        sql = "SELECT seq, kind, payload, at FROM event WHERE run = ? AND seq > ? AND seq < ? ORDER BY seq"
+        found = self.read(sql, (run_id, after, until))
+        return [Entry(seq, kind, _loaded(payload), at) for seq, kind, payload, at in found]
 
     def root_entries(self, root: str, after: int = 0) -> Sequence[Positioned]:
         """The entries of a root and all runs below it with `cursor > after`, in order."""
@@ -239,6 +242,38 @@ class SqliteStore(SqliteWriting):
             for cursor, run, seq, kind, payload, at in self.read(sql, (root, after))
         ]
 
+    def cursor(self, root: str) -> int:
+        """How many entries there are below a root."""
+        self.flush()
+        return int(self.read("SELECT coalesce(max(cursor), 0) FROM event WHERE root = ?", (root,))[0][0])
+
+    def appended(self, root: str) -> Mapping[str, Log]:
+        """The logs below a root as far as this process holds them."""
+        return self._logs.below(root)
+
+    def snapshot(self, run_id: str) -> Snapshot | None:
+        """What the log of a run was last folded to, if it is whole and about the log as it is."""
+        return self._snapshots.get(run_id)
+
+    def keep(self, run_id: str, version: int, body: bytes) -> None:
+        """Store what the log of a root run is folded to, with everything appended so far."""
+        with self.transaction(run_id):
+            cursor = self._snapshots.put(run_id, version, body)
+        self._logs.grown(run_id, cursor)
+
+    def erase(self, root: str) -> int:
+        """Take the payloads out of the logs below a root; what they were folded to goes too."""
+        with self.transaction() as db:
+            db.execute("DELETE FROM snapshot WHERE root = ?", (root,))
+            done = db.execute("UPDATE event SET payload = NULL WHERE root = ? AND payload IS NOT NULL", (root,))
+            self._forget(root)
+            return done.rowcount
+
+    def grows(self, root: str, callback: Callable[[], None] | None) -> None:
+        """Call `callback` within an append whenever the log below a root has doubled since the last snapshot."""
+        known = None if callback is None else self._snapshots.get(root)
+        self._logs.grows(root, callback, 0 if known is None else known.cursor, self.cursor(root) if callback else 0)
+
     def table(self, table: Table[R]) -> Rows[R]:
         """The rows of one kind."""
         if table.name not in self._tables:
@@ -247,21 +282,7 @@ class SqliteStore(SqliteWriting):
 
     def watch(self, root: str, callback: Callable[[Entry], None]) -> Callable[[], None]:
         """Call `callback` with each entry that this process appends below `root`; returns what undoes it."""
-        callbacks = self._callbacks.setdefault(root, [])
-        callbacks.append(callback)
-        self._relisten(root)
-
-        def undo() -> None:
-            if callback in callbacks:
-                callbacks.remove(callback)
-                self._relisten(root)
-
-        return undo
-
-    def _relisten(self, root: str) -> None:
-        for run_id, log in self._logs.items():
-            if log.root == root:
-                self._listen(log, run_id, root)
+        return self._logs.watch(root, callback)
 
     def close(self) -> None:
         """Write what is queued and close the file."""
@@ -278,4 +299,4 @@ class SqliteStore(SqliteWriting):
 
 
 def _loaded(payload: bytes | None) -> Any:
-    return freeze({"erased": True} if payload is None else orjson.loads(payload))
+    return ERASED if payload is None else freeze(orjson.loads(payload))

@@ -52,11 +52,12 @@ class EventQueue:
         queue = self.waiting[:count]
         del self.waiting[:count]
         self.taken += queue
-        self.insert([item for item in queue if self.owned(item.root)])
+        owned = {root: self.owned(root) for root in {item.root for item in queue}}
+        self.insert([item for item in queue if owned[item.root]])
 
     def insert(self, items: Sequence[Queued]) -> None:
         """Write entries whoever holds the lease; within a transaction."""
-        self._db.executemany(INSERT, [self._row(item) for item in items])
+        self._db.executemany(INSERT, self._rows(items))
 
     def commit(self) -> None:
         """What was taken is written."""
@@ -88,6 +89,18 @@ class EventQueue:
         self._tails.pop(root, None)
         self._cursors.pop(root, None)
 
+    def known(self, root: str, run: str) -> bytes | None:
+        """The hash of the last entry of a run as we know it, and none when we do not."""
+        return self._tails.get(root, {}).get(run)
+
+    def know(self, root: str, run: str, tail: bytes) -> None:
+        """The last entry of a run, as the file has it now."""
+        self._tails.setdefault(root, {})[run] = tail
+
+    def doubt(self, root: str) -> None:
+        """Look into the file again for how far the order below a root is."""
+        self._cursors.pop(root, None)
+
     def owned(self, root: str) -> bool:
         """Whether this process may write the log of `root`: its lease is still the one it took (the fence)."""
         if root not in self.fences:
@@ -99,27 +112,25 @@ class EventQueue:
         self.fences.pop(root, None)
         return False
 
-    def _row(self, item: Queued) -> tuple[Any, ...]:
-        entry = item.entry
-        payload = orjson.dumps(entry.payload)
-        tails = self._tails.setdefault(item.root, {})
-        chained = link(self._tail(tails, item.run), item.run, entry.seq, entry.kind, payload, self._key)
-        tails[item.run] = chained.hash
-        cursor = self._cursors[item.root] = self._cursor(item.root) + 1
-        return (
-            item.root, cursor, item.run, entry.seq, entry.kind, VERSION, entry.at, payload,
-            chained.digest, chained.prev, chained.hash,
-        )  # fmt: skip
+    def _rows(self, items: Sequence[Queued]) -> list[tuple[Any, ...]]:
+        """Entries as the file has them, each chained to the one before it."""
+        dumps, key, found = orjson.dumps, self._key, []
+        for root, run, (seq, kind, payload, at) in items:
+            tails = self._tails.get(root)
+            if tails is None:
+                tails = self._tails[root] = {}
+            prev = tails[run] if run in tails else self._tail(run)
+            cursor = self._cursors[root] = (self._cursors[root] if root in self._cursors else self._cursor(root)) + 1
+            data = dumps(payload)
+            digest, chained = link(prev, (root, cursor, run, seq, kind, at), data, key)
+            tails[run] = chained
+            found.append((root, cursor, run, seq, kind, VERSION, at, data, digest, prev, chained))
+        return found
 
-    def _tail(self, tails: dict[str, bytes], run: str) -> bytes:
-        if run in tails:
-            return tails[run]
-        sql = "SELECT hash FROM event WHERE run = ? ORDER BY seq DESC LIMIT 1"
-        found = self._db.execute(sql, (run,)).fetchone()
+    def _tail(self, run: str) -> bytes:
+        found = self._db.execute("SELECT hash FROM event WHERE run = ? ORDER BY seq DESC LIMIT 1", (run,)).fetchone()
         return START if found is None else bytes(found[0])
 
     def _cursor(self, root: str) -> int:
-        if root in self._cursors:
-            return self._cursors[root]
         found = self._db.execute("SELECT max(cursor) FROM event WHERE root = ?", (root,)).fetchone()
         return found[0] or 0

@@ -6,12 +6,14 @@ import contextlib
 import sqlite3
 from collections.abc import Generator
 from pathlib import Path
+from typing import NamedTuple
 
 from lictor.errors import DefinitionError, NewerSchema, OlderSchema, StoreError
+from lictor.journal.chain import key_mark, relink
 from lictor.journal.migrations import MIGRATIONS
 from lictor.journal.migrations import VERSION as SCHEMA
 
-__all__ = ["BUSY_SECONDS", "open_file", "path_of", "store_errors"]
+__all__ = ["BUSY_SECONDS", "Migrated", "migrate_file", "open_file", "path_of", "store_error", "store_errors"]
 
 BUSY_SECONDS = 5.0
 """How long a write waits for another process before it gives up."""
@@ -41,13 +43,36 @@ def store_errors(path: Path) -> Generator[None]:
     try:
         yield
     except sqlite3.Error as exc:
-        name = getattr(exc, "sqlite_errorname", "") or type(exc).__name__
-        told = next((text for start, text in ADVICE.items() if name.startswith(start)), str(exc))
-        raise StoreError(f"store {path}: {told} ({name})") from exc
+        raise store_error(path, exc) from exc
 
 
-def open_file(path: Path, migrate: bool) -> sqlite3.Connection:
-    """A connection to a file that has our schema. Raises StoreError, NewerSchema, OlderSchema."""
+def store_error(path: Path, exc: sqlite3.Error) -> StoreError:
+    """What SQLite reports, as an error that says what to do."""
+    name = getattr(exc, "sqlite_errorname", "") or type(exc).__name__
+    told = next((text for start, text in ADVICE.items() if name.startswith(start)), str(exc))
+    return StoreError(f"store {path}: {told} ({name})")
+
+
+class Migrated(NamedTuple):
+    """What a migration did: the schema a store had and the one it has; 0 for a file that had none."""
+
+    before: int
+    after: int
+
+
+def open_file(path: Path, migrate: bool, audit_key: bytes | None = None) -> sqlite3.Connection:
+    """A connection to a file that has our schema and this key. Raises StoreError, NewerSchema, OlderSchema."""
+    return _opened(path, migrate, audit_key)[0]
+
+
+def migrate_file(path: Path, audit_key: bytes | None = None) -> Migrated:
+    """Bring a file to our schema; nothing happens when it has it. Raises StoreError, NewerSchema."""
+    db, before = _opened(path, True, audit_key)
+    db.close()
+    return Migrated(before, SCHEMA)
+
+
+def _opened(path: Path, migrate: bool, audit_key: bytes | None) -> tuple[sqlite3.Connection, int]:
     with store_errors(path):
         db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
@@ -55,20 +80,21 @@ def open_file(path: Path, migrate: bool) -> sqlite3.Connection:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute("PRAGMA foreign_keys = ON")
-            _prepare(db, path, migrate)
+            before = _prepare(db, path, migrate)
+            _check_key(db, path, audit_key)
     except BaseException:
         db.close()
         raise
-    return db
+    return db, before
 
 
-def _prepare(db: sqlite3.Connection, path: Path, migrate: bool) -> None:
-    """Make the schema, or check that it is ours."""
-    version = db.execute("PRAGMA user_version").fetchone()[0]
+def _prepare(db: sqlite3.Connection, path: Path, migrate: bool) -> int:
+    """Make the schema, or check that it is ours; which one it was."""
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]
     if version > SCHEMA:
         raise NewerSchema(f"{path} has schema {version}, this Lictor knows {SCHEMA}; upgrade Lictor")
     if version == SCHEMA:
-        return
+        return version
     if version and not migrate:
         raise OlderSchema(f"{path} has schema {version}, this Lictor needs {SCHEMA}; run `lictor migrate`")
     if version == 0 and db.execute("SELECT 1 FROM sqlite_master WHERE name IN ('event', 'run')").fetchone():
@@ -76,9 +102,39 @@ def _prepare(db: sqlite3.Connection, path: Path, migrate: bool) -> None:
         if version == 0:
             raise StoreError(f"store {path}: the file belongs to another program; give Lictor a file of its own")
     db.execute("BEGIN IMMEDIATE")
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    for statements in MIGRATIONS[version:]:
+    before: int = db.execute("PRAGMA user_version").fetchone()[0]
+    for statements in MIGRATIONS[before:]:
         for statement in statements:
             db.execute(statement)
     db.execute(f"PRAGMA user_version = {SCHEMA}")
     db.execute("COMMIT")
+    return before
+
+
+def _check_key(db: sqlite3.Connection, path: Path, audit_key: bytes | None) -> None:
+    """Refuse to write a chain with another key than the rest of it; the first writer says which one it is."""
+    mark = key_mark(audit_key)
+    sql = "SELECT value FROM meta WHERE key = 'audit_key'"
+    known = db.execute(sql).fetchone()
+    if known is None:
+        _check_entry(db, path, audit_key)
+        db.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('audit_key', ?)", (mark,))
+        known = db.execute(sql).fetchone()
+    if known[0] != mark:
+        raise StoreError(f"store {path}: {KEY_ADVICE[bool(mark), bool(known[0])]}")
+
+
+def _check_entry(db: sqlite3.Connection, path: Path, audit_key: bytes | None) -> None:
+    """A store from before says nothing of its key: an entry of it does."""
+    sql = "SELECT root, cursor, run, seq, kind, at, prev, digest, version, hash FROM event LIMIT 1"
+    for *place, prev, digest, version, hashed in db.execute(sql):
+        if relink(prev, tuple(place), digest, audit_key, version) != hashed:
+            raise StoreError(f"store {path}: {KEY_ADVICE[audit_key is not None, True]}")
+
+
+KEY_ADVICE = {
+    (False, True): "its log is keyed; set LICTOR_AUDIT_KEY to the key it was written with",
+    (True, True): "LICTOR_AUDIT_KEY is not the key that its log was written with",
+    (True, False): "its log was begun without a key; unset LICTOR_AUDIT_KEY, or start a new store with it",
+}
+"""By whether a key was given, and whether the store has one."""

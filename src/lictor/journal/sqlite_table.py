@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from lictor.journal.table import Table
@@ -19,7 +18,7 @@ R = TypeVar("R")
 class SqliteTable(Generic[R]):
     """A table with a JSON body and the declared columns. Reads see what other processes wrote."""
 
-    __slots__ = ("_adapter", "_columns", "_kept", "_name", "_store")
+    __slots__ = ("_adapter", "_columns", "_conditions", "_kept", "_name", "_store", "_upsert")
 
     def __init__(self, store: SqliteStore, table: Table[R]) -> None:
         from pydantic import TypeAdapter
@@ -28,6 +27,12 @@ class SqliteTable(Generic[R]):
         self._name = table.name
         self._columns = table.columns
         self._adapter: TypeAdapter[R] = TypeAdapter(table.kind)
+        self._conditions: dict[tuple[str, ...], str] = {}
+        names = ", ".join(("key", "body", *table.columns))
+        marks = ", ".join("?" * (2 + len(table.columns)))
+        changes = ", ".join(f"{name} = excluded.{name}" for name in ("body", *table.columns))
+        insert = f"INSERT INTO {table.name} ({names}) VALUES ({marks}) ON CONFLICT (key) DO"  # noqa: S608 - our own names
+        self._upsert = {"add": f"{insert} NOTHING", "set": f"{insert} UPDATE SET {changes}"}
         self._kept: dict[str, tuple[bytes, R]] = {}
 
     def _write(self, row: R) -> bytes:
@@ -69,29 +74,49 @@ class SqliteTable(Generic[R]):
 
     def find(self, **equal: Any) -> list[R]:
         """Rows whose declared columns have these values, oldest first."""
-        unknown = equal.keys() - self._columns.keys()
-        if unknown:
-            raise KeyError(*unknown)
-        where = " AND ".join(f"{name} IS ?" for name in equal) or "TRUE"
-        return self._select(f"WHERE {where} ORDER BY rowid", tuple(equal.values()))
+        return self._select(f"WHERE {self._where(equal)} ORDER BY rowid", tuple(equal.values()))
+
+    def least(self, column: str, **equal: Any) -> Any:
+        """The least value of a column among the rows that `find` gives, None aside; None when there is none."""
+        if column not in self._columns:
+            raise KeyError(column)
+        where = self._where(equal)
+        sql = f"SELECT min({column}) FROM {self._name} WHERE {where} AND {column} IS NOT NULL"  # noqa: S608
+        return self._store.read(sql, tuple(equal.values()))[0][0]
+
+    def upto(self, column: str, limit: Any, **equal: Any) -> list[R]:
+        """The rows that `find` gives whose column has a value up to `limit`."""
+        if column not in self._columns:
+            raise KeyError(column)
+        where = self._where(equal)
+        return self._select(f"WHERE {where} AND {column} <= ? ORDER BY rowid", (*equal.values(), limit))
+
+    def _where(self, columns: Mapping[str, Any]) -> str:
+        """The condition that declared columns have given values.
+
+        Rows are looked up by the first one: an index of another (a status that many rows have) would be a detour.
+        """
+        names = tuple(columns)
+        if names not in self._conditions:
+            unknown = columns.keys() - self._columns.keys()
+            if unknown:
+                raise KeyError(*unknown)
+            first, others = names[:1], names[1:]
+            parts = [*(f"{name} IS ?" for name in first), *(f"+{name} IS ?" for name in others)]
+            self._conditions[names] = " AND ".join(parts) or "TRUE"
+        return self._conditions[names]
 
     def _values(self, key: str, row: R) -> tuple[Any, ...]:
         return (key, self._write(row), *[read(row) for read in self._columns.values()])
 
-    def _insert(self, db: sqlite3.Connection, key: str, row: R, conflict: str) -> None:
-        names = ", ".join(("key", "body", *self._columns))
-        marks = ", ".join("?" * (2 + len(self._columns)))
-        db.execute(f"INSERT INTO {self._name} ({names}) VALUES ({marks}) {conflict}", self._values(key, row))  # noqa: S608
-
     def __setitem__(self, key: str, row: R) -> None:
-        changes = ", ".join(f"{name} = excluded.{name}" for name in ("body", *self._columns))
         with self._store.transaction() as db:
-            self._insert(db, key, row, f"ON CONFLICT (key) DO UPDATE SET {changes}")
+            db.execute(self._upsert["set"], self._values(key, row))
 
     def add(self, key: str, row: R) -> R:
         """Insert a row unless there is one; the one that is there."""
         with self._store.transaction() as db:
-            self._insert(db, key, row, "ON CONFLICT (key) DO NOTHING")
+            db.execute(self._upsert["add"], self._values(key, row))
             return self[key]
 
     def swap(self, key: str, before: R, after: R) -> bool:

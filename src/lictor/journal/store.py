@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
-from lictor.journal.entry import Entry, Positioned
+from lictor.journal.entry import Entry, Positioned, Snapshot
 from lictor.journal.log import Log
 from lictor.journal.table import Rows, Table
 
@@ -20,11 +20,18 @@ class Store(Protocol):
 
     An append is visible at once to this process; `barrier` returns when everything appended so far
     would survive a killed process (a no-op unless `durable`); it raises LostLease when another
-    driver took the root over, and so does `transaction` with that root. Rows are written at once.
+    driver took the root over, and so does `transaction` with that root. `durability` says what is survived:
+    `none`, `process` (a killed one), or `power` (its loss) for barriers and transactions that are `sure`.
+    Rows are written at once.
     `discard` drops what is not written yet, so that the log is as another process would find it.
     `wake` marks a root run as having something to do, `woken` lists those that `owner` drives or
     nobody, `idle` tells that one has nothing to do and no driver; `append_outside` adds to a log that
     this process does not drive, unless another one does.
+    `erase` takes the payloads out of the logs below a root (what is left says `{"erased": true}`) and gives
+    their number; `shred` makes sure that what was erased is nowhere in the file.
+    `cursor` counts the entries below a root; `appended` are the logs as far as this process holds them.
+    `keep` stores what a log is folded to so far and `snapshot` gives it back while it fits the log;
+    `grows` has somebody told, within an append, whenever it is time for another one.
     """
 
     @property
@@ -33,15 +40,32 @@ class Store(Protocol):
     @property
     def durable(self) -> bool: ...
 
+    @property
+    def durability(self) -> str: ...
+
     def log(self, run_id: str, root: str) -> Log: ...
 
     def entries(self, run_id: str, after: int = -1) -> Sequence[Entry]: ...
+
+    def cursor(self, root: str) -> int: ...
+
+    def appended(self, root: str) -> Mapping[str, Log]: ...
+
+    def snapshot(self, run_id: str) -> Snapshot | None: ...
+
+    def keep(self, run_id: str, version: int, body: bytes) -> None: ...
+
+    def erase(self, root: str) -> int: ...
+
+    def shred(self) -> None: ...
+
+    def grows(self, root: str, callback: Callable[[], None] | None) -> None: ...
 
     def root_entries(self, root: str, after: int = 0) -> Sequence[Positioned]: ...
 
     def table(self, table: Table[R]) -> Rows[R]: ...
 
-    def transaction(self, root: str | None = None) -> AbstractContextManager[object]: ...
+    def transaction(self, root: str | None = None, *, sure: bool = False) -> AbstractContextManager[object]: ...
 
     def watch(self, root: str, callback: Callable[[Entry], None]) -> Callable[[], None]: ...
 

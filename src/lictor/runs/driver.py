@@ -28,7 +28,7 @@ async def drive(run: Driven) -> None:
     held: set[str] = set()
     cancelled: asyncio.CancelledError | None = None
     try:
-        if live.woken:
+        if live.woken and not live.finished:  # its outcome may be written, and only its row left to settle
             live.record("stint_started", {})
     except SimulatedCrash:
         live.crash()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,10 +11,10 @@ from typing import Any
 
 from lictor.journal import Entry, Positioned, Store
 from lictor.runs.outcome import Step
+from lictor.values import thaw
 
 __all__ = ["Ending", "Event", "events_of", "follow", "follow_driven"]
 
-CHUNK = 48
 HIDDEN = frozenset({"session_opened", "input", "call_judged", "cause", "output", "feedback", "child_parked"})
 
 
@@ -43,21 +44,19 @@ class Event:
             "seq": self.seq,
             "at": datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "kind": self.kind,
-            "payload": dict(self.payload),
+            "payload": {name: thaw(value) for name, value in self.payload.items()},
         }
 
 
 def events_of(item: Positioned, path: tuple[Step, ...]) -> list[Event]:
-    """The events that an entry is to a caller: none, one, or the text of an answer in pieces."""
+    """The events that an entry is to a caller: one or none, so that whoever goes on from a cursor misses nothing."""
     cursor, run_id, (seq, kind, payload, at) = item
-    if kind == "output":
-        text = payload["text"]
-        return [
-            Event(cursor=cursor, run_id=run_id, path=path, seq=seq, at=at, kind="model_delta", payload={"text": piece})
-            for piece in [text[start : start + CHUNK] for start in range(0, len(text), CHUNK)]
-        ]
-    if kind in HIDDEN:
+    if kind == "output" and "erased" not in payload and payload["text"]:
+        kind, payload = "model_delta", {"text": payload["text"]}
+    elif kind in HIDDEN:
         return []
+    if "erased" in payload:
+        return [Event(cursor=cursor, run_id=run_id, path=path, seq=seq, at=at, kind=kind, payload=payload)]
     if kind in VIEWS:
         payload = VIEWS[kind](payload)
     return [Event(cursor=cursor, run_id=run_id, path=path, seq=seq, at=at, kind=kind, payload=payload)]
@@ -90,7 +89,7 @@ class Ending:
 class _Reader:
     """Reads the log of a root from a cursor on, as events; knows the paths of the runs it met."""
 
-    __slots__ = ("_after", "_cursor", "_fresh", "_paths", "_root", "_store", "news", "undo")
+    __slots__ = ("_after", "_cursor", "_fresh", "_loop", "_paths", "_root", "_store", "_undo", "news")
 
     def __init__(self, store: Store, root: str, after: int) -> None:
         self._store = store
@@ -100,13 +99,26 @@ class _Reader:
         self._fresh = False
         self._paths: dict[str, tuple[Step, ...]] = {}
         self.news = asyncio.Event()
-        self.undo = store.watch(root, self._tell)
+        self._undo = [store.watch(root, self._tell)]
+        if store.durable:  # another process may drive the run
+            self._loop = asyncio.get_running_loop()
+            self._undo.append(store.on_change(self._tell_from_outside))
 
     def __enter__(self) -> _Reader:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.undo()
+
+    def undo(self) -> None:
+        """Read no more."""
+        for undo in self._undo:
+            undo()
+
+    def _tell_from_outside(self) -> None:
+        """Called by the store's thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is gone, and so is whoever reads
+            self._loop.call_soon_threadsafe(self.news.set)
 
     def _tell(self, entry: Entry) -> None:
         if not self._fresh:
@@ -121,7 +133,7 @@ class _Reader:
         paths = self._paths
         for item in self._store.root_entries(self._root, self._cursor):
             entry = item.entry
-            if entry.kind == "run_started":
+            if entry.kind == "run_started" and "path" in entry.payload:
                 paths[item.run_id] = tuple([Step(*step) for step in entry.payload["path"]])
             self._cursor = item.cursor
             if item.cursor > self._after:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from lictor.journal import Entry, Store
+from lictor.journal import Entry, Log, Store
 from lictor.runs.ledger import Ledger
 from lictor.runs.machine import Command, Machine
 from lictor.runs.outcome import Cause, Step
@@ -19,6 +19,12 @@ S = TypeVar("S")
 _entry = tuple.__new__
 
 
+class Process:
+    """Who drives the runs of one tree, as far as a crash is simulated: once `gone`, nobody does."""
+
+    gone = False
+
+
 class LiveRun(Generic[S]):
     """The log of one run, the state folded from it, and what is due.
 
@@ -28,10 +34,10 @@ class LiveRun(Generic[S]):
 
     __slots__ = (
         "_advance",
-        "_crashed",
         "_kinds",
         "_log",
         "_now",
+        "_process",
         "clock",
         "due",
         "failing",
@@ -44,7 +50,6 @@ class LiveRun(Generic[S]):
         "state",
         "store",
         "task",
-        "tree",
         "wake",
         "woken",
     )
@@ -77,19 +82,16 @@ class LiveRun(Generic[S]):
         self._advance = machine.advance
         self._now = time.time if type(clock) is Clock else clock.now
         self._kinds = machine.kinds
-        self._crashed = False
-        self.tree: list[LiveRun[Any]] = [self]
+        self._process = Process()
 
     def join(self, parent: LiveRun[Any]) -> None:
         """Live and die with the process that drives `parent`."""
-        self.tree = parent.tree
-        self.tree.append(self)
-        self._crashed = parent._crashed
+        self._process = parent._process
 
-    def refold(self) -> None:
-        """Rebuild the state from the log, as after a crash."""
-        self.state, self.due, self.woken = self.machine.begin(), (), True
-        for entry in self.store.entries(self.run_id):
+    def refold(self, entries: Sequence[Entry], state: S | None = None) -> None:
+        """Rebuild the state from the log, as after a crash; from `state` on, if there is one from before `entries`."""
+        self.state, self.due, self.woken = self.machine.begin() if state is None else state, (), True
+        for entry in entries:
             if entry.kind in self._kinds:
                 self.state, self.due = self._advance(self.state, entry)
 
@@ -99,7 +101,7 @@ class LiveRun(Generic[S]):
         `at` is now unless given. After a simulated crash nothing is written and nobody goes on: it
         raises CancelledError.
         """
-        if self._crashed:
+        if self._process.gone:
             raise asyncio.CancelledError("the process that drove this run is gone")
         log = self._log
         entry = _entry(Entry, (log.size, kind, payload, self._now() if at is None else at))
@@ -110,6 +112,10 @@ class LiveRun(Generic[S]):
         if kind in self._kinds:
             self.state, self.due = self._advance(self.state, entry)
 
+    def holds(self, log: Log) -> bool:
+        """Whether `log` is what this run appends to."""
+        return self._log is log
+
     @property
     def finished(self) -> bool:
         """Whether the terminal outcome is recorded."""
@@ -117,18 +123,17 @@ class LiveRun(Generic[S]):
 
     def crash(self) -> None:
         """From here on no run of this tree writes anything, as if their process were gone."""
-        for live in self.tree:
-            live._crashed = True
+        self._process.gone = True
 
     @property
     def crashed(self) -> bool:
         """Whether `crash` was called."""
-        return self._crashed
+        return self._process.gone
 
     def interrupt(self, cause: Cause) -> None:
         """End the run for `cause`: what is in flight and no longer due is cancelled."""
         before = self.state
-        if self._crashed or self.finished:
+        if self._process.gone or self.finished:
             return
         self.record("cause", cause.json())
         if self.state is before:  # it ends already; the first cause wins

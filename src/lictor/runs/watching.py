@@ -46,7 +46,7 @@ async def watched(run: Driven, watchers: Sequence[Any]) -> None:
         return
     live = run.live
     ending = Ending()
-    after = len(live.store.root_entries(live.root)) if live.woken else 0
+    after = live.store.cursor(live.root) if live.woken else 0
     failure: BaseException | None = None
     async with asyncio.TaskGroup() as group:
         for watcher in watchers:

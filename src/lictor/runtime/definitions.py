@@ -26,7 +26,7 @@ class Definitions:
     """Agents and teams by name, and what the Runtime adds to each run of them.
 
     `given` holds what a caller gave for one run and is never stored: interceptors, watchers, deps.
-    `load` makes an agent of the place a run was started from; each place is tried once, `forget`
+    `load` makes an agent of the place a run was started from; each place is tried once, `retry`
     lets it be tried again.
     """
 
@@ -101,7 +101,7 @@ class Definitions:
             return False
         return True
 
-    def forget(self, row: RunRow) -> None:
+    def retry(self, row: RunRow) -> None:
         """Try again to load what could not be loaded."""
         self._unloadable.pop(row.source or "", None)
 
@@ -120,16 +120,18 @@ class Definitions:
             raise DefinitionError(f"both the Runtime and {agent.name!r} set governance; only the outermost may")
 
     def give(self, run_id: str, interceptors: Any = (), deps: Any = None, watchers: Any = ()) -> None:
-        """Keep what was given for one run, as long as this process lives."""
+        """Keep what was given for one run, until it is over or this process ends."""
         kept = {"interceptors": interceptors, "watchers": check_watchers(watchers)}
         self.given[run_id] = {**kept, "deps": self._deps if deps is None else deps}
 
-    def session(self, row: RunRow, store: Store, clock: Clock, docket: Docket) -> Session:
-        """A session of a stored run, refolded from its log. Raises DefinitionNotFound."""
+    def forget(self, run_id: str) -> None:
+        """Keep nothing more for a run: it is over."""
+        self.given.pop(run_id, None)
+
+    def session(self, row: RunRow, store: Store, clock: Clock, docket: Docket, fresh: bool = False) -> Session:
+        """A session of a stored run, refolded from its log unless it is `fresh`. Raises DefinitionNotFound."""
         agent = self.find(row)
-        if row.run_id not in self.given:
-            self.give(row.run_id)
-        given = self.given[row.run_id]
+        given = self.given.get(row.run_id) or {"interceptors": (), "watchers": (), "deps": self._deps}
         max_steps, bounds, budget = check_limits(agent, row.limits)
         options = Options(
             task=row.task,
@@ -154,11 +156,10 @@ class Definitions:
         )
         path = (Step(agent.name, row.run_id),)
         ledger = Ledger(clock, budget)
+        how: dict[str, Any] = {"run_id": row.run_id, "path": path, "store": store, "clock": clock, "ledger": ledger}
         if isinstance(agent, Team):
-            return assemble_team(
-                agent, options, run_id=row.run_id, path=path, store=store, clock=clock, ledger=ledger, limits=bounds
-            )
-        return assemble(agent, options, run_id=row.run_id, path=path, store=store, clock=clock, ledger=ledger)
+            return assemble_team(agent, options, **how, fresh=fresh, limits=bounds)
+        return assemble(agent, options, **how, fresh=fresh)
 
 
 def check_limits(

@@ -116,7 +116,8 @@ class LocalEngine:
         finally:
             del self._tasks[root]
             with contextlib.suppress(StoreError):
-                self.watch_deadlines()
+                if self._docket.deadlines_changed:
+                    self.watch_deadlines()
             self.on_idle(root)
 
     def watch_deadlines(self) -> None:

@@ -35,6 +35,11 @@ class Run:
         return self._runtime.row(self.id).status
 
     @property
+    def runtime(self) -> Runtime:
+        """The Runtime it was asked of."""
+        return self._runtime
+
+    @property
     def user(self) -> Any:
         """Whom the run is for, as given at the start."""
         return self._runtime.row(self.id).user
@@ -63,15 +68,17 @@ class Run:
             raise DefinitionError(f"result(wait={wait!r}): use 'park' or 'end'")
         return await self._runtime.wait(self.id, wait)
 
-    async def events(self, after: int = 0, follow: bool = False) -> AsyncGenerator[Event]:
-        """Events behind the cursor `after`, of nested runs too.
+    async def events(self, after: int | str | None = None, follow: bool = False) -> AsyncGenerator[Event]:
+        """Events behind the cursor `after` (None: all; text as in `Last-Event-ID`), of nested runs too.
 
         Ends when the run parks or ends; with `follow=True` it goes past parks, to the end.
+        Raises DefinitionError for a cursor that is no whole number.
         """
+        behind = _cursor(after)
         ending = Ending()
         async with asyncio.TaskGroup() as group:
             waiter = group.create_task(self._end("end" if follow else "park", ending))
-            async with aclosing(read_events(self._runtime.store, self.id, after, ending)) as events:
+            async with aclosing(read_events(self._runtime.store, self.id, behind, ending)) as events:
                 try:
                     async for event in events:
                         yield event
@@ -82,3 +89,10 @@ class Run:
     async def _end(self, wait: str, ending: Ending) -> None:
         await self._runtime.settled(self.id, wait, ending.stir)
         ending.set()
+
+
+def _cursor(after: int | str | None) -> int:
+    text = str(after or 0).strip()
+    if not text.isascii() or not text.isdigit():
+        raise DefinitionError(f"events(after={after!r}): give the cursor of an event")
+    return int(text)

@@ -20,7 +20,7 @@ class RunRow:
 
     `status` is `queued`, `running`, `waiting`, `cancelling`, or terminal. `policy` is the
     fingerprint it was started under, `source` where its definition was loaded from (`file.py:name`).
-    Everything is JSON.
+    `erased`: when what it said and did was erased. Everything is JSON.
     """
 
     run_id: str
@@ -42,6 +42,7 @@ class RunRow:
     numbered: int = 0
     positions: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    erased: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

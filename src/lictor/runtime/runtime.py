@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from types import TracebackType
 from typing import Any, Literal
 
 from lictor import faults
-from lictor.agent import AgentTrace, result_of, trace_of
+from lictor.agent import AgentTrace, Session, result_of, trace_of
 from lictor.docket import Docket, Request
 from lictor.errors import DefinitionError, NotResumable, PolicyChanged
 from lictor.hooks import Governance
 from lictor.journal import Store, open_store
 from lictor.models import ChatModel
 from lictor.runs import TERMINAL, Cause, RunResult, User
+from lictor.runtime.auditing import CallAudit, audit_calls
 from lictor.runtime.commands import Commands
 from lictor.runtime.conversations import Conversation, Conversations
 from lictor.runtime.definitions import Definition, Definitions, Load, check_limits, lost_of
 from lictor.runtime.handle import Run
+from lictor.runtime.listing import ChildRun, children_of, root_of, rows_of
 from lictor.runtime.row import RUNS, RunRow, checked
 from lictor.runtime.stints import Stints
 from lictor.runtime.targets import definition_of
@@ -45,14 +47,20 @@ class Runtime:
         models: name of an agent -> ChatModel, instead of the one it defines (tests, staging). Looked
             into at each call, so that more may be added later.
         clock: the time.
+        durability: `process`: what is stored survives a killed process. `power`: intents of tools that may run
+            once, decisions and outcomes also survive a loss of power; each then waits for the disk.
         drive: True drives every run of the store that has something to do and no driver, `"own"` only those
             that were started or resumed here, False only reads and writes commands.
         load: makes an agent of the place that a run was started from (`definition_of`), for runs whose agent is
             not in `definitions`. It runs code that the store names: leave it out where others write to it.
         grace: seconds that leaving waits for stints before it cancels them.
+        migrate: bring an older store up to date; with False it is refused (OlderSchema), so that a deploy
+            migrates when it wants to (`lictor migrate`).
 
     Use it as `async with Runtime() as runtime`. Leaving interrupts what runs at the next safe point.
     """
+
+    store: Store
 
     def __init__(  # noqa: PLR0913 - the constructor is the configuration
         self,
@@ -66,13 +74,18 @@ class Runtime:
         deps: Any = None,
         models: Mapping[str, ChatModel] = EMPTY,
         clock: Clock | None = None,
+        durability: str = "process",
         drive: bool | Literal["own"] = True,
         grace: float = 10.0,
         load: Load | None = None,
+        migrate: bool = True,
     ) -> None:
         if engine != "local":
             raise DefinitionError(f"engine={engine!r}: only 'local' exists so far")
-        self.store: Store = open_store(store) if isinstance(store, str) else store
+        if isinstance(store, str):
+            self.store = open_store(store, migrate=migrate, durability=durability)
+        else:
+            self.store = _lasting(store, durability)
         self._owns_store = isinstance(store, str)
         self.clock = clock or Clock()
         self.docket = Docket(self.store, self.clock, self._decided)
@@ -135,10 +148,9 @@ class Runtime:
             **limits: `max_steps` of an agent, `max_turns` and `max_handoffs` of a team, or fields of Budget.
         """
         agent = self._definitions.register(target, getattr(target, "name", ""))
-        known = self._rows.find(start_key=key) if key is not None else ()
-        if known:
-            self._stints.take_up(known[0].run_id)
-            return Run(self, known[0].run_id)
+        known = self._known(key)
+        if known is not None:
+            return known
         check_limits(agent, limits)
         run_id = new_id()
         row = checked(
@@ -157,25 +169,33 @@ class Runtime:
                 source=source,
             )
         )
-        row = replace(row, **await self._take_conversation(conversation, run_id, on_busy))
-        self._definitions.give(run_id, interceptors, deps, watchers)
-        session = self._stints.session(row)
-        started = begun(session)
-        lost = lost_of(agent, session) if self.store.durable else ()
-        if lost:
-            started["resumable_here_only"] = list(lost)
+        await self._await_conversation(conversation, on_busy)
         faults.reach("submit.before")
         with self.store.transaction():
-            known = self._rows.find(start_key=key) if key is not None else ()
-            if not known:
-                session.live.record("run_started", started)
-                self._rows[run_id] = replace(row, policy=session.plan.policy)
-        if known:  # another process started it since we looked
-            self._stints.take_up(known[0].run_id)
-            return Run(self, known[0].run_id)
+            known = self._known(key)
+            if known is not None:  # another process started it since we looked
+                return known
+            session, ours = self._begin(agent, row, interceptors=interceptors, deps=deps, watchers=watchers)
         faults.reach("submit.after")
-        self._stints.submit(run_id)
+        self._stints.start(session, ours)
         return Run(self, run_id)
+
+    def _known(self, key: str | None) -> Run | None:
+        """The run that was started with a key; driven here when it has something to do."""
+        for row in self._rows.find(start_key=key) if key is not None else ():
+            self._stints.take_up(row.run_id)
+            return Run(self, row.run_id)
+        return None
+
+    def _begin(self, agent: Definition, row: RunRow, **given: Any) -> tuple[Session, bool]:
+        """Write a new run down, within a transaction; its session, and whether it is driven here at once."""
+        if row.conversation is not None:
+            row = replace(row, **self._conversations.take(row.conversation, row.run_id))
+        self._definitions.give(row.run_id, **given)
+        session = self._stints.fresh(row)
+        lost = lost_of(agent, session) if self.store.durable else ()
+        session.live.record("run_started", begun(session) | ({"resumable_here_only": list(lost)} if lost else {}))
+        return session, self._stints.begin(replace(row, policy=session.plan.policy))
 
     async def run(self, run_id: str) -> Run:
         """A handle on a run; raises NotResumable when there is none with this id."""
@@ -190,31 +210,40 @@ class Runtime:
         DefinitionNotFound when its agent is not known here.
         """
         row = self.row(run_id)
-        self._definitions.forget(row)
+        if row.erased is not None:
+            raise NotResumable(f"what run {run_id} said and did was erased; start a new run")
+        self._definitions.retry(row)
         self._definitions.find(row)
         if interceptors or run_id not in self._definitions.given:
             self._definitions.give(run_id, interceptors)
         if self.store.holder(run_id, self.clock.now()) not in (None, self._stints.owner):
             raise NotResumable(f"run {run_id} is driven by another Runtime; wait for its result there")
-        session = self._stints.session(row)
+        with self.store.transaction():
+            fresh = self._rows[run_id] == row
+            if fresh:
+                self._renew(row, self._stints.session(row), accept_policy_change)
+        if not fresh:  # somebody else goes on with it
+            return await self.resume(run_id, interceptors=interceptors, accept_policy_change=accept_policy_change)
+        self._stints.submit(run_id)
+        return Run(self, run_id)
+
+    def _renew(self, row: RunRow, session: Session, accept_policy_change: bool) -> None:
+        """Accept a changed policy, and make the next attempt of a failed run; within a transaction."""
         if row.policy is not None and session.plan.policy != row.policy:
             if not accept_policy_change:
                 raise PolicyChanged([f"policy {row.policy} became {session.plan.policy}"])
             session.live.record("policy_changed", {"from": row.policy, "to": session.plan.policy})
-            self.docket.supersede(run_id)
-            row = replace(row, policy=session.plan.policy)
-            self._rows[run_id] = row
-        if row.status in TERMINAL:
-            cause = session.live.state.cause
-            if cause is None or not cause.resumable:
-                raise NotResumable(
-                    f"run {run_id} is {row.status}; only a failed run that is resumable has a next attempt"
-                )
-            self._conversations.take_again(row.conversation, run_id, session)
-            session.live.record("resumed", {})
-            self._rows[run_id] = replace(row, status="queued")
-        self._stints.submit(run_id)
-        return Run(self, run_id)
+            self.docket.supersede(row.run_id)
+            row = self._rows[row.run_id] = replace(row, policy=session.plan.policy)
+        if row.status not in TERMINAL:
+            return
+        cause = session.live.state.cause
+        if cause is None or not cause.resumable:
+            text = f"run {row.run_id} is {row.status}; only a failed run that is resumable has a next attempt"
+            raise NotResumable(text)
+        self._conversations.take_again(row.conversation, row.run_id, session)
+        session.live.record("resumed", {})
+        self._rows[row.run_id] = replace(row, status="queued")
 
     # reading
 
@@ -225,20 +254,77 @@ class Runtime:
             raise NotResumable(f"there is no run {run_id!r} in this store")
         return row
 
+    def definition(self, run_id: str) -> Definition | None:
+        """The agent or team of a root run, if it is known here."""
+        row = self.row(run_id)
+        return self._definitions.find(row) if self._definitions.knows(row) else None
+
+    def limits(self, run_id: str) -> Mapping[str, Any]:
+        """The limits of a root run that are set: fields of Budget, `max_steps`, `max_turns`, `max_handoffs`.
+
+        Only those it was started with, when its agent is not known here.
+        """
+        row, definition = self.row(run_id), self.definition(run_id)
+        if definition is None:
+            return row.limits
+        max_steps, bounds, budget = check_limits(definition, row.limits)
+        found = {name: getattr(definition, name, None) for name in ("max_steps", "max_turns", "max_handoffs")}
+        found |= {"max_steps": max_steps or found["max_steps"], **bounds}
+        for name in () if budget is None else (each.name for each in fields(budget) if each.init):
+            own = getattr(budget, name)
+            given = [value for value in (found.get(name), own) if value is not None]
+            found[name] = min(given) if name in found and given else own
+        return {name: value for name, value in found.items() if value is not None}
+
     async def trace(self, run_id: str) -> AgentTrace | TeamTrace:
         """The transcript and steps of a run (root or nested), in any status; of a team its records too."""
         row = self._rows.get(run_id)
         entries = self.store.entries(run_id)
-        told = team_trace_of if entries and "team" in entries[0].payload else trace_of
-        return told(run_id, entries, row.messages if row else ())
+        if entries and "team" in entries[0].payload:
+            return team_trace_of(run_id, entries, row.messages if row else ())
+        found = trace_of(run_id, entries, row.messages if row else ())
+        return found if row is None or row.erased is None else replace(found, status=row.status)
+
+    async def audit(self, run_id: str) -> list[CallAudit]:
+        """Every tool call of a run and of those below it: who let it pass, as what, and what became of it.
+
+        Payload-free: digests, ids, names, reasons and times. Raises NotResumable when there is no such run.
+        """
+        root = root_of(self.store, run_id)
+        found = audit_calls(self.store.root_entries(root), await self.docket.requests(run=root))
+        return [each for each in found if run_id in (root, *[step.run_id for step in each.path])]
+
+    async def children(self, run_id: str) -> list[ChildRun]:
+        """The runs directly below a run (root or nested), oldest first; raises NotResumable when there is none."""
+        return children_of(self.store.root_entries(root_of(self.store, run_id)), run_id)
+
+    async def runs(
+        self,
+        *,
+        status: str | Iterable[str] | None = None,
+        conversation: str | None = None,
+        user: User | str | None = None,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> list[Run]:
+        """Root runs, newest first.
+
+        Arguments:
+            status, conversation, user: only those; `status` may be several.
+            limit, after: a page of at most `limit` behind the run with id `after`.
+        """
+        rows = rows_of(self.store, status=status, conversation=conversation, user=user, limit=limit, after=after)
+        return [Run(self, row.run_id) for row in rows]
 
     async def wait(self, run_id: str, until: str) -> RunResult:
         """Wait for a park or the end; see `Run.result`."""
         row = await self.settled(run_id, until)
+        if row.erased is not None:
+            return RunResult(status=row.status, run_id=run_id, trace=await self.trace(run_id))  # type: ignore[arg-type]
         session = self._stints.session(row)
-        requests = tuple(await self.docket.pending(run=run_id, limit=10_000))
-        refusals = tuple(await self.docket.refusals(run=run_id))
-        result = result_of(session, () if row.status in TERMINAL else requests, refusals)
+        over = row.status in TERMINAL
+        requests = () if over else tuple(await self.docket.pending(run=run_id, limit=10_000))
+        result = result_of(session, requests, tuple(await self.docket.refusals(run=run_id, root=True)))
         return result if not row.lost_records else replace(result, lost_records=row.lost_records)
 
     async def settled(self, run_id: str, until: str, news: Callable[[], None] | None = None) -> RunRow:
@@ -247,8 +333,9 @@ class Runtime:
             row = self.row(run_id)
             if self._stints.engine.crash is not None:
                 raise self._stints.engine.crash
-            if run_id in self._stints.engine.failed:
-                raise self._stints.engine.failed[run_id]
+            failed = self._stints.failure(row)
+            if failed is not None:
+                raise failed
             if row.status in TERMINAL or (until == "park" and self._parked(row)):
                 return row
             await self._stints.bells.wait(run_id)
@@ -267,19 +354,16 @@ class Runtime:
         """End a run for `cause`, live or parked; a terminal one is left as it is."""
         await self._stints.interrupt(self.row(run_id), cause)
 
-    async def _take_conversation(self, name: str | None, run_id: str, on_busy: str) -> dict[str, Any]:
-        """Make `run_id` the writer of a conversation; what it holds so far."""
+    async def _await_conversation(self, name: str | None, on_busy: str) -> None:
+        """Wait until nobody writes to a conversation, or have its writer cancelled."""
         if on_busy not in ("reject", "wait", "cancel"):
             raise DefinitionError(f"on_busy={on_busy!r}: use 'reject', 'wait' or 'cancel'")
-        if name is None:
-            return {}
-        owner = self._conversations.owner(name)
-        while owner is not None and on_busy != "reject":
+        owner = None if name is None else self._conversations.owner(name)
+        while name is not None and owner is not None and on_busy != "reject":
             if on_busy == "cancel":
                 await self.interrupt(owner.run_id, Cause("cancelled", None, "runtime:on_busy"))
             await self.wait(owner.run_id, "end")
             owner = self._conversations.owner(name)
-        return self._conversations.take(name, run_id)
 
     async def conversation(self, name: str) -> Conversation:
         """A conversation as stored; empty when unknown."""
@@ -287,3 +371,12 @@ class Runtime:
 
     def _decided(self, request: Request) -> None:
         self._stints.decided(request)
+
+
+def _lasting(store: Store, durability: str) -> Store:
+    """A store that was opened elsewhere; raises DefinitionError when it keeps less than it has to."""
+    if durability not in ("process", "power"):
+        raise DefinitionError(f"durability={durability!r}: use 'process' or 'power'")
+    if durability == "power" and store.durability != "power":
+        raise DefinitionError("durability='power': open the store so, open_store(url, durability='power')")
+    return store

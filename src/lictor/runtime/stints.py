@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import replace
+from functools import partial
 
 from lictor import faults
-from lictor.agent import Session, stint
+from lictor.agent import Session, snapshot, stint
 from lictor.docket import Docket, Request
-from lictor.errors import StoreError
+from lictor.errors import LostLease, StoreError
 from lictor.journal import Store, new_owner, retire
 from lictor.runs import TERMINAL, Cause
 from lictor.runtime.bells import Bells
 from lictor.runtime.conversations import Conversations
 from lictor.runtime.definitions import Definitions
 from lictor.runtime.engine import LocalEngine
+from lictor.runtime.kept import Kept
 from lictor.runtime.row import RUNS, SIGNALS, RunRow, Signal
 from lictor.team import drive_team
 from lictor.values import Clock, new_id
@@ -24,6 +26,7 @@ __all__ = ["Stints"]
 
 LEASE_SECONDS = 5.0
 """How long a driver may be silent until another one takes its runs; it renews three times as often."""
+MOST_REST_SECONDS = 60.0
 
 
 class Stints:
@@ -40,12 +43,15 @@ class Stints:
         self._signals = store.table(SIGNALS)
         self._conversations = Conversations(store)
         self._live: dict[str, Session] = {}
+        self._kept = Kept(store)
+        self._grew: set[str] = set()
         self._left = False
         self._own: set[str] | None = None
+        self._rests: dict[str, tuple[float, float]] = {}  # root -> until when, and how long
         self.engine = LocalEngine(clock, docket, self._stint)
         self.engine.on_idle = self._idle
         self.engine.on_drop = self._drop
-        self.engine.on_fail = store.discard  # as after a crash: what is not written did not happen
+        self.engine.on_fail = self._rest
 
     async def open(self, drives: bool | str) -> None:
         """Listen to the store and, if it `drives`, take up what has something to do; `"own"`: of its own runs only."""
@@ -86,9 +92,25 @@ class Stints:
         return self._own is None or root in self._own
 
     def session(self, row: RunRow) -> Session:
-        """The live session of a run, or one refolded from its log."""
-        live = self._live.get(row.run_id)
+        """The live session of a run, the one that just left it, or one refolded from its log."""
+        live = self._live.get(row.run_id) or self._kept.settled(row.run_id)
         return live or self._definitions.session(row, self.store, self.clock, self.docket)
+
+    def fresh(self, row: RunRow) -> Session:
+        """The session of a run that is about to be started."""
+        return self._definitions.session(row, self.store, self.clock, self.docket, fresh=True)
+
+    def begin(self, row: RunRow) -> bool:
+        """Write the row of a new run, and take its lease if we drive; within the transaction of its first entry."""
+        ours = self.engine.running
+        self._rows[row.run_id] = replace(row, status="running") if ours else row
+        return ours and self.store.claim(row.run_id, self.owner, self.clock.now(), LEASE_SECONDS)
+
+    def start(self, session: Session, ours: bool) -> None:
+        """Drive a new run; if `begin` took its lease, with the session it was begun with."""
+        if ours:
+            self._kept.hand_over(session)
+        self.submit(session.live.run_id)
 
     async def interrupt(self, row: RunRow, cause: Cause) -> None:
         """End a run for `cause`, live or parked, here or elsewhere; a terminal one is left as it is."""
@@ -97,10 +119,15 @@ class Stints:
             return
         session = self._live.get(run_id)
         if session is not None:
-            self._rows[run_id] = replace(row, status="cancelling")
-            session.live.interrupt(cause)
-            return
+            with contextlib.suppress(LostLease):  # then it is another driver's, which we tell
+                with self.store.transaction(run_id):
+                    self._rows[run_id] = replace(row, status="cancelling")
+                session.live.interrupt(cause)
+                return
         with self.store.transaction():
+            row = self._rows[run_id]
+            if row.status in TERMINAL:  # it ended since we looked
+                return
             for request in await self.docket.pending(run=run_id, limit=10_000):
                 self.docket.withdraw(request.run_id)
             if self.store.append_outside(run_id, run_id, "cause", cause.json(), self.clock.now()):
@@ -114,19 +141,19 @@ class Stints:
 
     async def _stint(self, run_id: str) -> None:
         """Drive a root from wake to park or end, then settle its row and its conversation."""
-        row = self._rows[run_id]
-        if row.status not in TERMINAL and not self._definitions.knows(row):
-            return
-        if not self.store.claim(run_id, self.owner, self.clock.now(), LEASE_SECONDS):
-            return
-        row = self._rows[run_id]  # whoever drove it before us may have written it since
-        if row.status in TERMINAL:  # a wake-up or a signal came too late: nothing of it stays
-            self._drop_signals(run_id)
-            self.store.release(run_id, self.owner)
+        session = self._kept.handed(run_id)
+        row = self._claimed(run_id) if session is None else self._rows[run_id]
+        if row is None:
             return
         faults.reach("claim.before_first_step")
-        session = self.session(row)
-        self._take_signals(run_id, session)
+        if session is not None and self.clock.now() > row.created + LEASE_SECONDS:
+            with self.store.transaction(
+                run_id
+            ):  # stopped since its start for longer than a lease: LostLease if it is gone
+                pass
+        if session is None:
+            session = self._definitions.session(row, self.store, self.clock, self.docket)
+            self._take_signals(run_id, session)  # a run that was just begun has none; later ones wake us
         ending = session.live.state.cause is not None
         if row.policy is not None and session.plan.policy != row.policy and not ending:
             text = "the policy changed; resume with accept_policy_change=True, or with the interceptors of the start"
@@ -135,15 +162,39 @@ class Stints:
                 self._rows[run_id] = replace(row, status="waiting")
                 self.store.release(run_id, self.owner)
             return
+        self.store.grows(run_id, partial(self._grown, run_id))
         self._live[run_id] = session
         session.live.task = asyncio.current_task()
-        with self.store.transaction(run_id):
-            self._rows[run_id] = replace(row, status="running")
         try:
             await (drive_team(session) if session.mediator is not None else stint(session, session.options.watchers))
         finally:
+            self._snapshot(run_id)  # if the run never gave way since it grew
+            self._grew.discard(run_id)
+            self.store.grows(run_id, None)
             del self._live[run_id]
             self._settle(run_id, session)
+            self._kept.over(run_id)
+
+    def _claimed(self, run_id: str) -> RunRow | None:
+        """Take the lease of a run that has something to do; its row, or None when it is not for us."""
+        row = self._rows[run_id]
+        if row.status not in TERMINAL and not self._definitions.knows(row):
+            return None
+        adopts = row.status == "running"
+        if adopts:
+            faults.reach("adopt.before")
+        with self.store.transaction():
+            if not self.store.claim(run_id, self.owner, self.clock.now(), LEASE_SECONDS):
+                return None
+            row = self._rows[run_id]  # whoever drove it before us may have written it since
+            if row.status in TERMINAL:  # a wake-up or a signal came too late: nothing of it stays
+                self._drop_signals(run_id)
+                self.store.release(run_id, self.owner)
+                return None
+            self._rows[run_id] = replace(row, status="running")
+        if adopts:
+            faults.reach("adopt.after")
+        return row
 
     def _settle(self, run_id: str, session: Session) -> None:
         row, state = self._rows[run_id], session.live.state
@@ -154,7 +205,8 @@ class Stints:
         faults.reach("finish.before" if over else "park.before")
         if state.phase in ("loop", "again") or (over and not (state.cause and state.cause.resumable)):
             row = replace(row, task=None)  # its verdict was given: from here on only what `input` let through is kept
-        with self.store.transaction(run_id):  # a driver that was stopped for too long must not write its row either
+        # A driver that was stopped for too long must not write its row either.
+        with self.store.transaction(run_id, sure=over):
             if over:
                 cause = state.cause
                 status = "completed" if state.answered or cause is None else cause.status
@@ -162,14 +214,50 @@ class Stints:
                 self._conversations.give_back(row.conversation, run_id, session)
             else:
                 self._rows[run_id] = replace(row, status="waiting")
+            self._kept.settle(session)
             self.store.release(run_id, self.owner)
+        self._rests.pop(run_id, None)
+        if over and not (state.cause and state.cause.resumable):
+            self._definitions.forget(run_id)
         faults.reach("finish.after" if over else "park.after")
+
+    def _grown(self, run_id: str) -> None:
+        self._grew.add(run_id)
+        self._loop.call_soon(self._snapshot, run_id)  # within an append the state is one entry behind
+
+    def _snapshot(self, run_id: str) -> None:
+        """The log of a run has doubled: have it kept what it is folded to. Without that nothing is lost but time."""
+        session = self._live.get(run_id)
+        if session is not None and run_id in self._grew:
+            self._grew.discard(run_id)
+            with contextlib.suppress(StoreError):
+                snapshot(session)
+
+    def _rest(self, root: str) -> None:
+        """The store failed under a stint: as after a crash, what is not written did not happen.
+
+        The lease goes back as soon as that can be written. Whoever may drives the run again, we too,
+        but each time after a longer rest: a disk that stays full costs no model call a second.
+        """
+        self.store.discard(root)
+        rest = min(2 * self._rests.get(root, (0.0, LEASE_SECONDS / 2))[1], MOST_REST_SECONDS)
+        self._rests[root] = (self.clock.now() + rest, rest)
+
+    def failure(self, row: RunRow) -> StoreError | None:
+        """What the store raised under our last stint of a run that is not over and that nobody else drives now."""
+        failed = self.engine.failed.get(row.run_id)
+        if failed is None or row.status in TERMINAL:
+            return None
+        return failed if self.store.holder(row.run_id, self.clock.now()) in (None, self.owner) else None
 
     def look(self) -> None:
         """Drive what has something to do and no driver, and tell live runs what others did to them."""
         if self._left:  # the store told us of a change while we were leaving
             return
-        for root in filter(self._drives, self.store.woken(self.owner, self.clock.now())):
+        now = self.clock.now()
+        for root in filter(self._drives, self.store.woken(self.owner, now)):
+            if self._rests.get(root, (now, 0.0))[0] > now:
+                continue
             session = self._live.get(root)
             if session is not None:
                 self.store.claim(root, self.owner, self.clock.now(), LEASE_SECONDS)
@@ -203,8 +291,13 @@ class Stints:
     async def _keep_leases(self) -> None:
         """Prolong our leases while we live; a run that was taken from us is dropped."""
         while True:
-            await asyncio.sleep(LEASE_SECONDS / 3)
+            with contextlib.suppress(TimeoutError):  # no sleep: a beat is no work that a virtual clock has to wait for
+                async with asyncio.timeout(LEASE_SECONDS / 3):
+                    await asyncio.Event().wait()
             with contextlib.suppress(StoreError):  # a lease that cannot be prolonged runs out, and its fence holds
+                for root in self._rests:
+                    if not self.engine.active(root):
+                        self.store.release(root, self.owner)
                 self.store.renew(self.owner, self.clock.now(), LEASE_SECONDS)
                 for root in [root for root in self._live if self.store.holder(root, self.clock.now()) != self.owner]:
                     self.engine.drop(root)

@@ -1,4 +1,4 @@
-"""Definitions by import path: `file.py:name` or `module:name`."""
+"""Definitions by place: `file.py:name`, `module:name`, or `team.yaml`, `team.yaml:NAME`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lictor.agent import Agent
 from lictor.errors import DefinitionError
 from lictor.team import Team
 
-__all__ = ["definition_of", "load_target"]
+if TYPE_CHECKING:
+    from lictor.runtime.yaml_file import TeamFile
+
+__all__ = ["definition_of", "file_of", "file_schema", "load_target", "yaml_of"]
+
+YAML = (".yaml", ".yml")
 
 
 def load_target(spec: str) -> Any:
@@ -44,8 +49,37 @@ def load_target(spec: str) -> Any:
     return found
 
 
+def file_of(spec: str) -> str | None:
+    """The file that a target names (`team.yaml`, `shop/clerk.py`), or None when it names a module."""
+    place = spec if spec.endswith(YAML) else spec.rpartition(":")[0]
+    return place if place.endswith((".py", *YAML)) else None
+
+
+def yaml_of(spec: str) -> TeamFile | None:
+    """The team.yaml that `spec` names, read and checked; None when it names something else.
+
+    Raises DefinitionError, which names file, line and path of what is wrong.
+    """
+    place = file_of(spec)
+    if place is None or not place.endswith(YAML):
+        return None
+    from lictor.runtime.yaml_file import TeamFile  # brings pydantic and yaml in
+
+    return TeamFile(Path(place), load_target)
+
+
+def file_schema() -> dict[str, Any]:
+    """The JSON Schema of a team.yaml."""
+    from lictor.runtime.yaml_checking import file_schema
+
+    return file_schema()
+
+
 def definition_of(spec: str) -> Agent | Team:
     """The Agent or Team that `spec` names. Raises DefinitionError, also for an object that is neither."""
+    file = yaml_of(spec)
+    if file is not None:
+        return file.definition(spec.removeprefix(file_of(spec) or "").removeprefix(":"))
     found = load_target(spec)
     if not isinstance(found, Agent | Team):
         place, _, name = spec.rpartition(":")

@@ -102,7 +102,7 @@ def decision_tools(members: Sequence[tuple[str, str]], results: Results, feedbac
         _made("delegate", work, {"assignments": many}, "Give several members work at the same time.", several),
         _made("finish", done, {"answer": {"type": "string"}}, "End the work with the answer for the user.", text),
     ]
-    return [*tools, ask_human] if feedback else tools
+    return [*tools, _ask_human()] if feedback else tools
 
 
 def _made(name: str, fn: Any, properties: dict[str, Any], about: str, check: Check) -> Tool:
@@ -115,9 +115,14 @@ def _made(name: str, fn: Any, properties: dict[str, Any], about: str, check: Che
     return foreign_tool(name, fn, schema=schema, description=about, check=check, effect="pure")
 
 
-@tool(name="ask_human", external=True, effect="pure")
-def ask_human(reason: str) -> str:  # type: ignore[empty-body] # it never runs: a person answers
-    """Ask a person, when the work cannot go on without one; says what has to be known or decided."""
+def _ask_human() -> Tool:
+    """Made when it is needed: reading a signature brings pydantic in."""
+
+    @tool(external=True, effect="pure")
+    def ask_human(reason: str) -> str:  # type: ignore[empty-body] # it never runs: a person answers
+        """Ask a person, when the work cannot go on without one; says what has to be known or decided."""
+
+    return ask_human
 
 
 def read_text(response: ModelResponse, members: Sequence[str], marker: str) -> ModelResponse:

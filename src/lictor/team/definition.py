@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from lictor.agent import Agent
+from lictor.agent import Agent, LoopBreaker
 from lictor.errors import DefinitionError
 from lictor.hooks import Governance, arrange
 from lictor.models import ChatModel
@@ -83,6 +83,7 @@ class Team:
         interceptors: Any = (),
         watchers: Sequence[Any] = (),
         budget: Budget | None = None,
+        loop_breaker: LoopBreaker | None = LoopBreaker(),  # noqa: B008 - it holds no state
         max_turns: int = 8,
         max_handoffs: int = 8,
         finish_marker: str = "FINISH",
@@ -103,6 +104,7 @@ class Team:
         self.interceptors = interceptors
         self.watchers = check_watchers(watchers)
         self.budget = budget
+        self.loop_breaker = loop_breaker
         self.max_turns = max_turns
         self.max_handoffs = max_handoffs
         self.finish_marker = finish_marker
@@ -120,6 +122,8 @@ class Team:
         self.table = _table(self)
         if self.route.supervised and model is None:
             raise DefinitionError(f"Team {name!r}: protocol {self.route.name!r} has a supervisor; give it a model=")
+        if loop_breaker is not None and not isinstance(loop_breaker, LoopBreaker):
+            raise DefinitionError(f"Team {name!r}: loop_breaker={loop_breaker!r}; give a LoopBreaker, or None for none")
         arrange([(f"team:{name}", interceptors)])
         from lictor.team.supervisor import Supervision
 

@@ -139,7 +139,7 @@ class TeamLive:
                     account.restore(Usage.of(entry.payload["usage"]))
             for task in live.state.extra.tasks:
                 if task.member == member and task.value is None and task.child:
-                    account.restore(used_below(live.store.root_entries(live.root), task.child))
+                    account.restore(used_below(live.store, task.child))
         return self._accounts[member]
 
     def transfer(self, run_id: str, call_id: str, member: str, note: str) -> str:

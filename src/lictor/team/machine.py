@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -49,7 +50,9 @@ class TeamMachine(AgentMachine):
             state = AgentMachine.fold(self, state, event)
             if before.retries_in_row and kind == "model_finished" and _only_finishes(event.payload):
                 state = state.but(retries_in_row=before.retries_in_row)  # it answers again: that is still in a row
-        elif "ends" in event.payload:
+        elif kind == "member_finished" and event.payload.get("positions"):
+            state = state.but(positions=dict(Counter(state.positions) + Counter(event.payload["positions"])))
+        if kind not in AgentMachine.kinds and "ends" in event.payload:
             state = AgentMachine.fold(self, state, event._replace(kind="cause", payload=event.payload["ends"]))
         team: TeamState = before.extra
         if kind in TEAM_FOLD:
@@ -82,7 +85,7 @@ class TeamMachine(AgentMachine):
                 return () if _waits(state, key) else (Command(key, "node_end"),)
             return tuple(_working(state, team))
         if state.phase != "loop" or state.pending is not None:
-            return AgentMachine.due(self, state)
+            return AgentMachine.step_of(self, state)
         if any(task.status != ENDED for task in team.tasks):
             return tuple(_tasks(state, team.of_call(None)))
         if team.refused > MOST_REFUSED:
@@ -94,7 +97,7 @@ class TeamMachine(AgentMachine):
         move = self._move(state, team)
         if isinstance(move, Ask):
             if team.admitted:
-                return AgentMachine.due(self, state)
+                return AgentMachine.step_of(self, state)
             key = f"{ADMIT}:{team.turn}"
             return () if _waits(state, key) else (Command(key, ADMIT),)
         if isinstance(move, Go):

@@ -295,6 +295,8 @@ def _finished(session: Session, task: Task, worked: Worked, seconds: float, caus
     }
     payload: dict[str, Any] = {"task": task.id, "member": task.member, "value": dict(value), "usage": usage.json()}
     payload["record"] = record
+    if worked.positions:
+        payload["positions"] = dict(worked.positions)
     if worked.resumable:
         payload["resumable"] = True
     session.record_end("member_finished", payload, cause)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from lictor.agent import Agent, Tool, foreign_tool
+from lictor.agent import Agent, LoopBreaker, Tool, foreign_tool
 from lictor.errors import ModelError
 from lictor.hooks import ALLOW, Bound, Context, Verdict, arrange, awaited, pending
 from lictor.team.decisions import Decision, decision_of, decision_tools
@@ -32,7 +32,7 @@ class NoModel:
 
     id = "none"
 
-    async def respond(self, messages: Any, tools: Any, options: Any) -> AsyncIterator[Any]:
+    async def respond(self, messages: Any, tools: Any, settings: Any) -> AsyncIterator[Any]:
         """Raise: a protocol without a supervisor asked for one."""
         for _ in ("never",):
             raise ModelError("no_model", "this team has no supervisor; give it a model=")
@@ -44,7 +44,9 @@ class Supervision:
 
     def __init__(self, team: Team) -> None:
         self._team = team
-        self._hooks = hooks_of(arrange([(f"team:{team.name}", team.interceptors)]))
+        own = arrange([(f"team:{team.name}", team.interceptors)])
+        breaker = self._breaker(own)
+        self._hooks = hooks_of((*breaker, *own))
         self._members: dict[str, Agent] = {}
         about = [(name, getattr(member, "description", "")) for name, member in team.table.items()]
         listed = "\n".join(f"- {name}: {text}" if text else f"- {name}" for name, text in about)
@@ -57,10 +59,11 @@ class Supervision:
             model=model,
             instructions=told if team.route.supervised else "",
             tools=tools,
-            interceptors=adapters(self._hooks),
+            interceptors=[*[replace(bound, points=frozenset()) for bound in breaker], *adapters(self._hooks)],
             settings=team.settings,
             max_steps=UNBOUNDED,
             deny_repeats=None,
+            loop_breaker=None,  # the team has its own
             governance=team.governance,
             resolver=team.resolver,
         )
@@ -73,7 +76,15 @@ class Supervision:
         if not scopes and not per_run:
             return self._hooks
         team = self._team
-        return hooks_of(arrange([*scopes, (f"team:{team.name}", team.interceptors), ("run", per_run)]))
+        order = arrange([*scopes, (f"team:{team.name}", team.interceptors), ("run", per_run)])
+        return hooks_of((*self._breaker(order), *order))
+
+    def _breaker(self, order: Sequence[Bound]) -> tuple[Bound, ...]:
+        """The team's loop breaker, unless somebody gave one; its members have their own for their tools."""
+        breaker = self._team.loop_breaker
+        if breaker is None or any(isinstance(bound.interceptor, LoopBreaker) for bound in order):
+            return ()
+        return arrange([("lictor", [breaker])])
 
     def added(self, hooks: Sequence[Hook]) -> list[Bound]:
         """The interceptors of those hooks that are not the team's own."""

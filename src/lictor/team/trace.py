@@ -136,9 +136,10 @@ class TeamTrace:
         return self._told.team
 
     @property
-    def user(self) -> User | str | None:
-        """Whom it is for, as of the start."""
-        return self._told.user
+    def user(self) -> User | None:
+        """Whom it is for, as of the start; a name that was given has become a User."""
+        user = self._told.user
+        return User(user) if isinstance(user, str) else user
 
     @property
     def context(self) -> Mapping[str, Any]:

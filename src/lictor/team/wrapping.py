@@ -77,23 +77,23 @@ class SupervisorModel:
         return getattr(self.model, name)
 
     async def respond(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], options: Mapping[str, Any]
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], settings: Mapping[str, Any]
     ) -> AsyncGenerator[Any]:
         """The response, whole; deltas of a decision are of no use to anybody."""
         if wraps_of(self._hooks, "call"):
             step = WrappedStep(kind="call", name=self.id, given=messages)
-            response = await around(self._hooks, step, lambda step: self._asked(step.given, tools, options))
+            response = await around(self._hooks, step, lambda step: self._asked(step.given, tools, settings))
             if not isinstance(response, ModelResponse):
                 raise ModelError("model_failed", f"a wrap around {self.id} returned {type(response).__name__}")
         else:
-            response = await self._asked(messages, tools, options)
+            response = await self._asked(messages, tools, settings)
         yield read_text(response, self._members, self._marker)
 
     async def _asked(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], options: Mapping[str, Any]
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], settings: Mapping[str, Any]
     ) -> ModelResponse:
         last: ModelResponse | None = None
-        async for event in self.model.respond(messages, tools, options):
+        async for event in self.model.respond(messages, tools, settings):
             if isinstance(event, ModelResponse):
                 last = event
         if last is None:

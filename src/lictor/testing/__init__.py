@@ -16,6 +16,7 @@ from lictor.testing.invariants import invariants
 from lictor.testing.judging import context, judge
 from lictor.testing.points import crash_at, pause_at
 from lictor.testing.strict import StrictProvider
+from lictor.testing.sweep import sweep
 
 __all__ = [
     "PAUSE",
@@ -38,4 +39,5 @@ __all__ = [
     "judge",
     "pause_at",
     "say",
+    "sweep",
 ]

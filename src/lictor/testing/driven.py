@@ -9,10 +9,11 @@ from typing import Any, TypeVar, cast
 from lictor.agent import Agent
 from lictor.docket import Actor, Docket, Request
 from lictor.errors import DefinitionError, SimulatedCrash
-from lictor.journal import MemoryStore
+from lictor.journal import Store, open_store
 from lictor.models import ChatModel, Entry, OpenAIModel, PydanticAIModel, ScriptedModel
 from lictor.runs import TERMINAL, RunResult
-from lictor.runtime import Run, RunRow, Runtime
+from lictor.runtime import RUNS, Run, RunRow, Runtime
+from lictor.team import Team
 from lictor.testing.clock import VirtualClock
 from lictor.testing.invariants import invariants
 from lictor.testing.points import CrashPoint
@@ -59,7 +60,11 @@ class DrivenRuntime:
 
     It opens at the first use and survives crashes: when a crash point is reached, everything that
     runs is dropped as if the process were killed, a new Runtime is opened over the same store with
-    the same definitions and models, and whoever waits for a result goes on waiting.
+    the same definitions and models, and whoever waits for a result goes on waiting. Over a file what was
+    not written yet is lost in a crash, and the file is opened anew.
+
+    Arguments:
+        url: the store, `memory:` or `sqlite:///file.db`.
 
     Attributes:
         clock: a VirtualClock; `await clock.advance(timedelta(hours=4))` also returns the RunResult
@@ -68,14 +73,15 @@ class DrivenRuntime:
         crashes: how many crashes happened.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, url: str = "memory:") -> None:
         self.clock = DrivenClock(self)
-        self.store = MemoryStore()
+        self.store: Store = open_store(url)
+        self._url = url
         self.crashes = 0
         self._scripts = Scripts()
         self._options: dict[str, Any] = {}
         self._runtime: Runtime | None = None
-        self._definitions: dict[str, Agent] = {}
+        self._definitions: dict[str, Agent | Team] = {}
         self._started: dict[str, Any] = {}  # run id -> its own interceptors, which a store does not hold
         self._points: list[CrashPoint] = []
 
@@ -113,10 +119,10 @@ class DrivenRuntime:
 
     # driving
 
-    async def start(self, target: Agent, task: Any, **options: Any) -> Run:
+    async def start(self, target: Agent | Team, task: Any, **options: Any) -> Run:
         """Start a run (options as in `Runtime.start`) and return its handle.
 
-        Raises DefinitionError when the agent, or one it uses as a tool, would call a real model: script it.
+        Raises DefinitionError when the agent, a member, or one it uses as a tool, would call a real model: script it.
         """
         self._check_models(target)
         self._definitions.setdefault(target.name, target)
@@ -127,7 +133,7 @@ class DrivenRuntime:
         self._started[run.id] = options.get("interceptors", ())
         return Run(cast("Runtime", self), run.id)
 
-    async def run_to_park(self, target: Agent, task: Any, **options: Any) -> RunResult:
+    async def run_to_park(self, target: Agent | Team, task: Any, **options: Any) -> RunResult:
         """Start a run and wait until it parks or ends; `requests` of the result holds what it waits for."""
         return await (await self.start(target, task, **options)).result()
 
@@ -170,6 +176,10 @@ class DrivenRuntime:
         """Wait for the next park (`until="park"`) or the end (`"end"`) of a run, across crashes."""
         return await self._surviving(lambda: self._open_wait(run_id, until))
 
+    async def settled(self, run_id: str, until: str, news: Callable[[], None] | None = None) -> RunRow:
+        """The same without the result; `news` is called when something may have come."""
+        return await self._surviving(lambda: self._open_settled(run_id, until, news))
+
     async def check(self) -> None:
         """Check the invariants of every run that was started, and that every crash point was reached."""
         for point in self._points:
@@ -182,9 +192,12 @@ class DrivenRuntime:
         for point in self._points:
             point.disarm()
         runtime, self._runtime = self._runtime, None
-        if runtime is not None:
-            runtime.grace = 0.0
-            await runtime.__aexit__(None, None, None)
+        try:
+            if runtime is not None:
+                runtime.grace = 0.0
+                await runtime.__aexit__(None, None, None)
+        finally:
+            self.store.close()
 
     # inside
 
@@ -199,7 +212,7 @@ class DrivenRuntime:
             await self._runtime.__aenter__()
         return self._runtime
 
-    async def _open_start(self, target: Agent, task: Any, options: Mapping[str, Any]) -> Run:
+    async def _open_start(self, target: Agent | Team, task: Any, options: Mapping[str, Any]) -> Run:
         return await (await self._open()).start(target, task, **options)
 
     async def _open_decide(self, request_id: str, verb: str, by: Actor | str, more: Mapping[str, Any]) -> Request:
@@ -207,6 +220,9 @@ class DrivenRuntime:
 
     async def _open_wait(self, run_id: str, until: str) -> RunResult:
         return await (await self._open()).wait(run_id, until)
+
+    async def _open_settled(self, run_id: str, until: str, news: Callable[[], None] | None) -> RunRow:
+        return await (await self._open()).settled(run_id, until, news)
 
     async def _surviving(self, act: Callable[[], Awaitable[T]]) -> T:
         while True:
@@ -222,18 +238,27 @@ class DrivenRuntime:
         if runtime is not None:
             runtime.grace = 0.0
             await runtime.__aexit__(None, None, None)
+        if self.store.durable:
+            for run_id in self.store.table(RUNS):
+                self.store.discard(run_id)
+            self.store.close()
+            self.store = open_store(self._url)
         opened = await self._open()
         for run_id, interceptors in self._started.items():
             if interceptors and opened.row(run_id).status not in TERMINAL:
                 await opened.resume(run_id, interceptors=interceptors)
 
-    def _check_models(self, agent: Agent) -> None:
+    def _check_models(self, target: Agent | Team) -> None:
         """Nobody pays a provider by forgetting a script."""
+        agent = target.supervision.agent if isinstance(target, Team) else target
         if agent.name not in self._scripts:
             real = [model.id for model in agent.models if _is_real(model)]
             if real:
                 how = f"give runtime.script({agent.name}=[...]) before it starts"
                 raise DefinitionError(f"agent {agent.name!r} would call {real[0]}; {how}")
+        for member in target.members if isinstance(target, Team) else ():
+            if isinstance(member, Agent | Team):
+                self._check_models(member)
         for tool in agent.tool_table.values():
             if isinstance(tool.agent, Agent):
                 self._check_models(tool.agent)

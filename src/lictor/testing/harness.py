@@ -100,6 +100,7 @@ class LictorHarness:
             governance=rules,
             stream=self._stream,
             deny_repeats=None,  # the fold of a vector is exactly its interceptors
+            loop_breaker=None,
         )
         self._task = scenario.input["content"]
         self._resolver = resolver

@@ -115,7 +115,7 @@ async def judge(  # noqa: PLR0913 - one keyword for each point is the interface
 
 def _extensions(agent: str, session: str, user: User | str | None, more: Mapping[str, Any] | None) -> dict[str, Any]:
     """`extensions` as in a run: what Lictor says about it, then whatever the test adds or replaces."""
-    about: dict[str, Any] = {"root": session, "parent": None, "path": [agent]}
+    about: dict[str, Any] = {"root": session, "parent": None, "path": [agent], "purpose": "agent"}
     if user is not None:
         about["user"] = {"id": user.id, "attributes": dict(user.attributes)} if isinstance(user, User) else {"id": user}
     given = dict(more or {})

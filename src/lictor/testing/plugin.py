@@ -16,7 +16,7 @@ import pytest
 
 from lictor.testing.driven import DrivenRuntime
 
-__all__ = ["pytest_configure", "pytest_pyfunc_call", "pytest_runtest_call", "runtime"]
+__all__ = ["lictor_store", "pytest_configure", "pytest_pyfunc_call", "pytest_runtest_call", "runtime"]
 
 DRIVEN = pytest.StashKey[DrivenRuntime]()
 TIMEOUT = "lictor_timeout"
@@ -28,14 +28,25 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def runtime(request: pytest.FixtureRequest) -> DrivenRuntime:
+def lictor_store() -> str:
+    """The store of the fixture `runtime`, as a URL. Define your own to test over a file, or over both:
+
+    `@pytest.fixture(params=["memory:", "file"])` and
+    `def lictor_store(request, tmp_path): return request.param.replace("file", f"sqlite:///{tmp_path}/lictor.db")`.
+    """
+    return "memory:"
+
+
+@pytest.fixture
+def runtime(request: pytest.FixtureRequest, lictor_store: str) -> DrivenRuntime:
     """A Runtime over a fresh store, with a virtual clock, scripts and crashes (`lictor.testing.DrivenRuntime`).
 
-    When the test is over it is closed and its runs are checked (`lictor.testing.invariants`).
+    The store is that of the fixture `lictor_store`. When the test is over it is closed and its runs are checked
+    (`lictor.testing.invariants`).
     """
     if not inspect.iscoroutinefunction(getattr(request.node, "obj", None)):
         raise pytest.UsageError(f"{request.node.name} uses the fixture 'runtime' and is no `async def` test")
-    driven = request.node.stash[DRIVEN] = DrivenRuntime()
+    driven = request.node.stash[DRIVEN] = DrivenRuntime(lictor_store)
     return driven
 
 
