@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ class TeamLive:
         per_run: the interceptors given for this run, as they go on to the members.
     """
 
-    __slots__ = ("_accounts", "children", "hooks", "per_run", "prepared", "team", "told")
+    __slots__ = ("_accounts", "children", "hooks", "per_run", "prepared", "team", "told", "working")
 
     asks = "feedback"
 
@@ -46,6 +47,7 @@ class TeamLive:
         self.per_run = per_run
         self.told = told
         self.children: dict[str, Session] = {}
+        self.working: dict[str, asyncio.Event] = {}  # tasks whose step is under way here
         self._accounts: dict[str, Ledger] = {}
         self.prepared: dict[str, Any] = {}  # what the hooks before a model call said, until the gate asks for it
 

@@ -170,6 +170,8 @@ def _ending(state: AgentState, team: TeamState) -> Iterator[Command]:
         command = _step(task)
         if command is not None and (task.status == ENDING or graceful):
             yield command
+        elif command is not None:  # its step is cancelled, and ends it; unless nobody had begun with it yet
+            yield Command(f"{command.key}:ending", "member_ending", task.id)
     waiting = {task.call for task in busy}
     if state.calls:
         yield from [command for command in due_calls(state.calls, state.cause) if command.args not in waiting]

@@ -75,11 +75,14 @@ def _refusal(session: Session) -> str | None:
     return "max_children" if session.live.ledger.root.children >= session.agent.max_children else None
 
 
-def broken_off(session: Session, task: Task) -> Worked:
-    """What a member came to that was cancelled; what it had used is counted."""
+def broken_off(session: Session, team: TeamLive, task: Task) -> Worked:
+    """What a member came to that was cancelled, maybe just after its end; what it had used is counted."""
     value = {"status": "cancelled", "reason": "cancelled"}
-    if task.child is None or not session.live.store.entries(task.child):
+    entries = session.live.store.entries(task.child or "")
+    if task.child is None or not entries:
         return Worked(value=value)
+    if entries[-1].kind == "run_finished":
+        return _worked(child_of(session, team, team.team.supervision.member(task.member), task))
     return Worked(value=value, usage=used_below(session.live.store, task.child))
 
 

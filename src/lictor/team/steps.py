@@ -213,13 +213,32 @@ def _skip(session: Session, task: Task, ruled: Ruled) -> bool:
 
 async def member_step(session: Session, command: Command) -> bool:
     """The member is admitted and works. A cancellation is recorded as its result, then goes on."""
-    live, team = session.live, _team(session)
+    team = _team(session)
     task = _state(session).task(command.args)
     if task.status == NEW:
         refused = await _admitted(session, command, task)
         if refused is not None:
             return refused
         task = _state(session).task(command.args)
+    over = team.working[task.id] = asyncio.Event()
+    try:
+        return await _at_work(session, team, task)
+    finally:
+        del team.working[task.id]
+        over.set()
+
+
+async def ending_step(session: Session, command: Command) -> bool:
+    """A member has to end with the team: whoever drives it is cancelled, and if that is nobody it is done here."""
+    over = _team(session).working.get(command.args)
+    if over is not None:
+        await over.wait()
+        return DONE
+    return await member_step(session, command)
+
+
+async def _at_work(session: Session, team: TeamLive, task: Task) -> bool:
+    live = session.live
     begun = session.monotonic()
     stopped: asyncio.CancelledError | None = None
     aborted: Cause | None = None
@@ -228,7 +247,7 @@ async def member_step(session: Session, command: Command) -> bool:
     except asyncio.CancelledError as exc:
         if live.crashed:
             raise
-        stopped, worked = exc, broken_off(session, task)
+        stopped, worked = exc, broken_off(session, team, task)
     except StoreError:
         raise
     except Exception as exc:  # noqa: BLE001 - a wrap is foreign code; what it raises is how the work ended
@@ -350,6 +369,7 @@ TEAM_STEPS: Mapping[str, Performer] = {
     "unroutable": unroutable_step,
     "give_up": give_up_step,
     "member": _current(member_step),
+    "member_ending": _current(ending_step),
     "member_end": _current(member_end_step),
     "shutdown": _current(shutdown_step),
     "team_end": _current(end_step),

@@ -53,10 +53,10 @@ class Supervision:
         told = "\n\n".join([part for part in (PROMPT, f"Your members:\n{listed}", team.instructions) if part])
         tools = decision_tools(about, _results, team.feedback) if team.route.supervised else []
         self.tools: dict[str, Tool] = {tool.name: tool for tool in tools}
-        model: Any = team.model
+        model: Any = NoModel() if team.model is None else team.model
         self.agent = Agent(
             team.name,
-            model=NoModel() if model is None else model,
+            model=model,
             instructions=told if team.route.supervised else "",
             tools=tools,
             interceptors=[*[replace(bound, points=frozenset()) for bound in breaker], *adapters(self._hooks)],
