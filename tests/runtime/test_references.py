@@ -48,7 +48,7 @@ async def test_a_run_is_driven_by_a_runtime_that_knows_its_agent_by_reference(sh
         (":clerk", "there is no module"),
         ("lictor_none:clerk", "there is no module 'lictor_none'"),
         ("lictor_shop:boss", "there is no 'boss' in lictor_shop"),
-        ("lictor_shop:Company", "is a type, not an Agent"),
+        ("lictor_shop:Company", "is a type, neither an Agent nor a Team"),
     ],
 )
 def test_a_reference_that_leads_nowhere_is_told_at_once(shop, reference, told):

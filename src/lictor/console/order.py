@@ -28,21 +28,21 @@ def order_of(agent: Agent | Team) -> dict[str, Any]:
         plan = plan_for(agent, (), (), rules)
     declared = plan.declared()
     interceptors = [{**each, "fingerprint": digest(each)} for each in declared["interceptors"]]
-    return {
+    found = {
         "agent": agent.name,
         "mode": declared["mode"],
         "composition": declared["composition"],
         "policy": plan.policy,
         "interceptors": interceptors,
         "order": {point: [each["name"] for each in interceptors if point in each["points"]] for point in POINTS},
-        "moments": _moments(agent) if isinstance(agent, Team) else {},
     }
+    return found | {"moments": _moments(agent)} if isinstance(agent, Team) else found
 
 
 def _moments(team: Team) -> dict[str, list[str]]:
     """Who has a word at each moment of a team, by the name of its method."""
     names = [name for name in vars(TeamInterceptor) if name.startswith(("on_", "should_"))]
-    hooks = team.supervision.hooks(())
+    hooks = team.supervision.hooks((), ())
     return {name: [hook.name for hook in hooks if hook.method(name) is not None] for name in names}
 
 
@@ -69,7 +69,7 @@ def show(console: Console, order: Mapping[str, Any]) -> None:
     points.add_column("judged in this order by", overflow="fold")
     for point, names in order["order"].items():
         points.add_row(point, ", ".join(f"{numbers[name]} {name}" for name in names) or "nobody (allowed)")
-    for moment, names in order["moments"].items():
+    for moment, names in order.get("moments", {}).items():
         if names:
             points.add_row(moment, ", ".join(f"{numbers.get(name, '')} {name}".strip() for name in names))
     console.print(points)

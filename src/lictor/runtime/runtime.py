@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from lictor.runs import TERMINAL, Cause, RunResult, User
 from lictor.runtime.auditing import CallAudit, audit_calls
 from lictor.runtime.commands import Commands
 from lictor.runtime.conversations import Conversation, Conversations
-from lictor.runtime.definitions import Definition, Definitions, Load, check_limits, lost_of
+from lictor.runtime.definitions import Definition, Definitions, Load, check_limits, limits_of, lost_of
 from lictor.runtime.handle import Run
 from lictor.runtime.listing import ChildRun, children_of, root_of, rows_of
 from lictor.runtime.row import RUNS, RunRow, checked
@@ -260,21 +260,8 @@ class Runtime:
         return self._definitions.find(row) if self._definitions.knows(row) else None
 
     def limits(self, run_id: str) -> Mapping[str, Any]:
-        """The limits of a root run that are set: fields of Budget, `max_steps`, `max_turns`, `max_handoffs`.
-
-        Only those it was started with, when its agent is not known here.
-        """
-        row, definition = self.row(run_id), self.definition(run_id)
-        if definition is None:
-            return row.limits
-        max_steps, bounds, budget = check_limits(definition, row.limits)
-        found = {name: getattr(definition, name, None) for name in ("max_steps", "max_turns", "max_handoffs")}
-        found |= {"max_steps": max_steps or found["max_steps"], **bounds}
-        for name in () if budget is None else (each.name for each in fields(budget) if each.init):
-            own = getattr(budget, name)
-            given = [value for value in (found.get(name), own) if value is not None]
-            found[name] = min(given) if name in found and given else own
-        return {name: value for name, value in found.items() if value is not None}
+        """The limits of a root run: set fields of Budget, `max_steps`, `max_turns`, `max_handoffs`."""
+        return limits_of(self.definition(run_id), self.row(run_id).limits)
 
     async def trace(self, run_id: str) -> AgentTrace | TeamTrace:
         """The transcript and steps of a run (root or nested), in any status; of a team its records too."""
