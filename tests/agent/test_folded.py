@@ -72,6 +72,9 @@ async def test_the_conversation_before_a_run_is_not_stored_twice() -> None:
     assert body is not None
     assert b"before" not in body
     assert state.messages[:2] == history
+    [(_, [finished])] = state.recent
+    assert finished.content is not None
+    assert body.count(finished.content.encode()) == 1
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"fields": []}', b"\xff", b'{"fields": null, "state": 1}'])

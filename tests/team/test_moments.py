@@ -230,7 +230,7 @@ async def test_no_to_a_member_skips_it(protocol: str, how: str) -> None:
 async def test_no_to_one_member_leaves_the_others(protocol: str) -> None:
     """A skipped stage is passed over; a receiver that may not work gives the work back to the sender."""
     guard = hook("should_agent_continue", lambda trace, member: member.name != "bob")
-    team, ada, bob = two(protocol, interceptors=[guard])
+    team, _ada, bob = two(protocol, interceptors=[guard])
     result = await World().play(team)
     assert (result.status, len(requests(bob))) == ("completed", 0)
     assert result.answer == {"sequential": "ada's work", "hierarchical": "the end", "handoff": "ada again"}[protocol]
@@ -254,7 +254,7 @@ async def test_denied_members_in_a_row_stop_the_run(retries: int) -> None:
 @pytest.mark.parametrize("moment", ["on_agent_end", "on_node_start", "on_node_end", "on_team_end"])
 async def test_no_where_nothing_can_be_undone_is_recorded(moment: str, protocol: str, how: str) -> None:
     """The run goes its way; only a stop ends it, and nothing of it at the very end."""
-    result, team, members, world = await played(moment, protocol, how)
+    result, _team, members, world = await played(moment, protocol, how)
     assert (moment, "deny", REASON[how], "team:room/guard") in moments(result)
     if how == "stop" and moment != "on_team_end":
         assert (result.status, result.reason, result.by) == ("stopped", "enough", "team:room/guard")
@@ -275,7 +275,7 @@ async def test_no_where_nothing_can_be_undone_is_recorded(moment: str, protocol:
 @pytest.mark.parametrize(("moment", "protocol"), PLACES)
 async def test_asking_waits_exactly_there(moment: str, protocol: str, how: str) -> None:
     """The run is suspended with one request that says where and why; what comes after has not begun."""
-    result, team, members, world = await played(moment, protocol, how)
+    result, team, members, _world = await played(moment, protocol, how)
     assert result.status == "suspended"
     expected = 2 if protocol == "none" and moment not in ("on_team_start", "on_team_end") else 1
     assert len(result.requests) == expected

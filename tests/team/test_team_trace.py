@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -139,8 +140,6 @@ async def test_metrics_add_up() -> None:
 
 async def test_usage_of_a_member_that_was_broken_off_is_kept() -> None:
     """What a cancelled member had used is in its record, and in the sum afterwards."""
-    import asyncio
-
     reached = asyncio.Event()
 
     async def hang(request: Any) -> Any:
@@ -187,8 +186,6 @@ async def test_extras_are_stored_and_come_back() -> None:
 
 async def test_extras_that_two_members_write_are_both_kept() -> None:
     """Side by side, what one moment changed is added to what another did."""
-    import asyncio
-
     gate = asyncio.Barrier(2)
 
     async def write(trace: TeamTrace, member: Any) -> None:
@@ -249,7 +246,8 @@ async def test_another_process_reads_it_without_the_definitions(tmp_path: Path) 
         run = await runtime.start(team, "go", user="ana")
         result = await run.result()
     source = Path(__file__).parents[2] / "src"
-    done = subprocess.run(
+    done = await asyncio.to_thread(
+        subprocess.run,
         [sys.executable, "-c", OTHER, url, result.run_id],
         env={"PYTHONPATH": str(source)},
         capture_output=True,

@@ -14,6 +14,7 @@ from lictor.agent.history import History, Window, blocks, problems_of
 from lictor.agent.incremental import Incremental
 from lictor.agent.loops import DENIED, LoopEvidence, LoopPolicy, LoopRecord, detect_loop
 from lictor.agent.machine import AgentMachine, AgentState
+from lictor.agent.modelstep import drop_held
 from lictor.agent.places import here_only
 from lictor.agent.plan import plan_for, resolve_order
 from lictor.agent.repeats import DenyRepeats
@@ -57,6 +58,7 @@ __all__ = [
     "blocks",
     "cut",
     "detect_loop",
+    "drop_held",
     "due_calls",
     "error_result",
     "fingerprint",

@@ -114,7 +114,8 @@ def to_json(machine: Any, state: AgentState, beside: Beside) -> bytes | None:
     found["messages"] = state.messages[before:]
     found["ids"] = sorted(state.ids - start.ids)
     found["calls"] = [call._asdict() for call in state.calls]
-    found["recent"] = [[step, [call._asdict() for call in calls]] for step, calls in state.recent]
+    # Their results, which may be long, are among the messages.
+    found["recent"] = [[step, [call._asdict() | {"content": None} for call in calls]] for step, calls in state.recent]
     found["waits"] = {key: wait._asdict() for key, wait in state.waits.items()}
     found["cause"] = None if state.cause is None else state.cause.json()
     about = {
@@ -147,19 +148,24 @@ def _state(machine: Any, given: Mapping[str, Any]) -> AgentState:
     plain["feedback"] = tuple(plain["feedback"])
     for name in ("pending", "released"):
         plain[name] = None if plain[name] is None else tuple(plain[name])
+    results = {
+        message["tool_call_id"]: message["content"] for message in given["messages"] if message["role"] == "tool"
+    }
     return AgentState(
         **plain,
         messages=(*start.messages, *given["messages"]),
         ids=start.ids | frozenset(given["ids"]),
         calls=_calls(given["calls"]),
-        recent=tuple([(step, _calls(calls)) for step, calls in given["recent"]]),
+        recent=tuple([(step, _calls(calls, results)) for step, calls in given["recent"]]),
         waits={key: Wait(**wait) for key, wait in given["waits"].items()},
         cause=None if given["cause"] is None else Cause.of(given["cause"]),
     )
 
 
-def _calls(given: Iterable[Mapping[str, Any]]) -> tuple[CallState, ...]:
-    return tuple([CallState(**call) for call in given])
+def _calls(given: Iterable[Mapping[str, Any]], results: Mapping[str, str] | None = None) -> tuple[CallState, ...]:
+    """Back from a snapshot; with `results`, those of finished calls by id."""
+    calls = [CallState(**call) for call in given]
+    return tuple(calls if results is None else [call._replace(content=results[call.id]) for call in calls])
 
 
 def _beside(given: Mapping[str, Any]) -> Beside:

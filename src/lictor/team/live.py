@@ -201,9 +201,11 @@ class TeamHistory:
         self._records = records
 
     def select(self, messages: Sequence[Mapping[str, Any]], budget: int | None) -> Sequence[Mapping[str, Any]]:
-        """Pairs of call and result are never parted."""
+        """Pairs of call and result are never parted, and what is left of the conversation begins with a user."""
         old, new = messages[: self._brought], list(blocks(messages[self._brought :]))
-        shown = Window().select(old, self._window) if self._window and old else ()
+        shown = list(Window().select(old, self._window)) if self._window and old else []
+        while shown and shown[0]["role"] != "user":  # some providers want somebody who asks first
+            del shown[0]
         task, pairs = new[:1], new[1:]
         pairs = pairs[len(pairs) - min(self._records, len(pairs)) :]
         return [*shown, *[message for block in (*task, *pairs) for message in block]]

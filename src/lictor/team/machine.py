@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -49,7 +50,9 @@ class TeamMachine(AgentMachine):
             state = AgentMachine.fold(self, state, event)
             if before.retries_in_row and kind == "model_finished" and _only_finishes(event.payload):
                 state = state.but(retries_in_row=before.retries_in_row)  # it answers again: that is still in a row
-        elif "ends" in event.payload:
+        elif kind == "member_finished" and event.payload.get("positions"):
+            state = state.but(positions=dict(Counter(state.positions) + Counter(event.payload["positions"])))
+        if kind not in AgentMachine.kinds and "ends" in event.payload:
             state = AgentMachine.fold(self, state, event._replace(kind="cause", payload=event.payload["ends"]))
         team: TeamState = before.extra
         if kind in TEAM_FOLD:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lictor.agent import SOURCED_STEPS, STEPS, Agent, Session, assemble, cut, outcome_value, safe_value, used_below
@@ -29,6 +30,7 @@ class Worked:
     usage: Usage = NO_USAGE
     tools: Sequence[Sequence[str]] = ()
     resumable: bool = False
+    positions: Mapping[str, int] = field(default_factory=dict)
 
 
 async def work(session: Session, team: TeamLive, task: Task) -> Worked | None:
@@ -101,7 +103,7 @@ def child_of(session: Session, team: TeamLive, member: Any, task: Task) -> Sessi
         max_steps=None,
         messages=(),
         numbered=0,
-        positions=None,
+        positions=_positions(session, member, run_id),
         labels=None,
     )
     path = (*live.path, Step(task.member, run_id, task.call))
@@ -121,6 +123,22 @@ def child_of(session: Session, team: TeamLive, member: Any, task: Task) -> Sessi
     )
 
 
+def _positions(session: Session, member: Any, run_id: str) -> Mapping[str, int]:
+    """The responses that a member took from each model before this run, over the whole conversation."""
+    entries = session.live.store.entries(run_id)
+    if entries:
+        kept: Mapping[str, int] = entries[0].payload.get("positions") or {}
+        return kept
+    below, counts = f"{member.name}>", session.live.state.positions
+    return {key.removeprefix(below): count for key, count in counts.items() if key.startswith(below)}
+
+
+def _taken(child: Session) -> dict[str, int]:
+    """Those it took in this run, as the team counts them."""
+    counts = Counter(child.live.state.positions) - Counter(child.options.positions or {})
+    return {f"{child.agent.name}>{model}": count for model, count in counts.items()}
+
+
 def _unless_handed(model: Performer) -> Performer:
     """After a transfer the member is not asked again: its own work ends there."""
 
@@ -136,10 +154,13 @@ def begun(child: Session) -> dict[str, Any]:
     """The first entry of a run."""
     path = [list(step) for step in child.live.path]
     team: Any = child.mediator
+    told: dict[str, Any] = {"path": path}
+    if child.options.positions and len(path) > 1:
+        told["positions"] = child.options.positions
     if team is None:
-        return {"agent": child.agent.name, "path": path}
+        return {"agent": child.agent.name, **told}
     user = getattr(team.told.user, "id", team.told.user)
-    return {"team": team.team.name, "path": path, "options": list(team.told.options), "user": user}
+    return {"team": team.team.name, **told, "options": list(team.told.options), "user": user}
 
 
 def _worked(child: Session) -> Worked:
@@ -150,7 +171,13 @@ def _worked(child: Session) -> Worked:
         value = {"status": "completed", "answer": "", "to": made["to"], "note": made["note"]}
     cause = child.live.state.cause
     again = cause is not None and cause.resumable and not child.live.state.answered
-    return Worked(value=value, usage=child.live.ledger.usage, tools=_tools(entries), resumable=again)
+    return Worked(
+        value=value,
+        usage=child.live.ledger.usage,
+        tools=_tools(entries),
+        resumable=again,
+        positions=_taken(child),
+    )
 
 
 def _tools(entries: Sequence[Entry]) -> list[list[str]]:

@@ -66,6 +66,8 @@ async def judge(
     if not asked:
         return PROCEEDS
     trace = team.trace(session)
+    if moment == "should_agent_continue":
+        trace.admitting(about[0].name)
     rules = session.options.governance
     answers: list[tuple[str, Verdict, bool]] = []
     for hook, method in asked:

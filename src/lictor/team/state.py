@@ -173,7 +173,8 @@ def _call_judged(team: TeamState, payload: Mapping[str, Any], state: AgentState)
         )
         for place, each in enumerate(given)
     )
-    return team._replace(tasks=(*team.tasks, *tasks), numbered=team.numbered + len(tasks))
+    last = tasks[0].member if tasks else team.last
+    return team._replace(tasks=(*team.tasks, *tasks), numbered=team.numbered + len(tasks), last=last)
 
 
 def _model_finished(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
@@ -195,6 +196,7 @@ def _chosen(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> T
         tasks=(*team.tasks, *tasks),
         numbered=team.numbered + len(tasks),
         chosen=team.chosen + len(tasks),
+        last=members[0],
         turn=team.turn + len(tasks),
         handoffs=team.handoffs + (len(tasks) if payload["handoff"] else 0),
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from lictor import faults
-from lictor.agent import STEPS, Session, safe_value
+from lictor.agent import STEPS, Session, drop_held, safe_value
 from lictor.errors import RunAborted, StoreError
 from lictor.hooks import Verdict
 from lictor.runs import DONE, TERMINAL, Cause, Command, Performer
@@ -58,6 +58,7 @@ async def shutdown_step(session: Session, command: Command) -> bool:
     await session.points.emit(session.builder.agent_shutdown, reason)
     if session.approver is not None:
         session.approver.docket.withdraw(live.run_id)
+        drop_held(session)
     live.record("settled", {"status": status})
     return DONE
 
@@ -275,6 +276,8 @@ def _finished(session: Session, task: Task, worked: Worked, seconds: float, caus
     }
     payload: dict[str, Any] = {"task": task.id, "member": task.member, "value": dict(value), "usage": usage.json()}
     payload["record"] = record
+    if worked.positions:
+        payload["positions"] = dict(worked.positions)
     if worked.resumable:
         payload["resumable"] = True
     session.record_end("member_finished", payload, cause)

@@ -86,7 +86,7 @@ class TeamTrace:
     stored with the run when a moment has changed it.
     """
 
-    __slots__ = ("_machine", "_now", "_state", "_told", "_usage", "entries", "extras", "given", "suspended")
+    __slots__ = ("_about", "_machine", "_now", "_state", "_told", "_usage", "entries", "extras", "given", "suspended")
 
     def __init__(
         self,
@@ -106,6 +106,7 @@ class TeamTrace:
         self.given: dict[str, Any] = thaw(state.extra.extras) if state.extra.extras else {}
         self.extras: dict[str, Any] = thaw(state.extra.extras) if state.extra.extras else {}
         self.suspended: str | None = None
+        self._about: str | None = None
 
     def __repr__(self) -> str:
         return f"<TeamTrace {self._told.team!r}, turn {self.turn_count}, {self.record_count} records>"
@@ -189,8 +190,13 @@ class TeamTrace:
 
     @property
     def last_agent_name(self) -> str | None:
-        """The member that was admitted, or refused, last."""
-        return self._team.last
+        """The member that works, worked or was refused last; at its admission it is set already."""
+        return self._about or self._team.last
+
+    def admitting(self, member: str) -> TeamTrace:
+        """The same trace at the admission of one of several members that work side by side."""
+        self._about = member
+        return self
 
     @property
     def last_agent_content(self) -> str | None:
