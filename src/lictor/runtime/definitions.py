@@ -14,6 +14,7 @@ from lictor.journal import Store
 from lictor.models import ChatModel
 from lictor.runs import Budget, Ledger, Step, check_watchers
 from lictor.runtime.row import RunRow
+from lictor.runtime.wiring import wiring_of
 from lictor.team import Team, assemble_team, split_team_limits
 from lictor.values import Clock, freeze
 
@@ -41,6 +42,7 @@ class Definitions:
         "_sources",
         "_unloadable",
         "_watchers",
+        "_wirings",
         "given",
     )
 
@@ -56,6 +58,7 @@ class Definitions:
         self._agents: dict[str, Definition] = {}
         self._sources: dict[str, Definition] = {}
         self._unloadable: dict[str, str] = {}
+        self._wirings: dict[int, str] = {}
         self._load = load
         self._governance = governance
         self._scopes = (("runtime", interceptors),) if interceptors else ()
@@ -101,6 +104,13 @@ class Definitions:
         except DefinitionNotFound:
             return False
         return True
+
+    def wiring(self, row: RunRow) -> str:
+        """How the agent of a run is put together, as a digest; made once."""
+        agent = self.find(row)
+        if id(agent) not in self._wirings:
+            self._wirings[id(agent)] = wiring_of(agent)
+        return self._wirings[id(agent)]
 
     def retry(self, row: RunRow) -> None:
         """Try again to load what could not be loaded."""

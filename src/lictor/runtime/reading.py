@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +92,14 @@ class Reading:
         rows = rows_of(self.store, status=status, conversation=conversation, user=user, limit=limit, after=after)
         return [self._handle(row.run_id) for row in rows]
 
-    async def conversation(self, name: str) -> Conversation:
-        """A conversation as stored; empty when unknown."""
-        return self._conversations.get(name)
+    async def conversation(self, name: str, messages: Sequence[Mapping[str, Any]] | None = None) -> Conversation:
+        """A conversation as stored; empty when unknown.
+
+        Arguments:
+            messages: begin it with these (OpenAI chat shape, without instructions), from another system for
+                example. A call without a result is closed, never run.
+
+        Raises DefinitionError for messages that are no valid history, or when the conversation has some already;
+        NotSerializable for what is no JSON; ConversationBusy while a run writes to it.
+        """
+        return self._conversations.get(name) if messages is None else self._conversations.begin(name, messages)

@@ -194,7 +194,8 @@ class Runtime(Reading):
         session = self._stints.fresh(row)
         lost = lost_of(agent, session) if self.store.durable else ()
         session.live.record("run_started", begun(session) | ({"resumable_here_only": list(lost)} if lost else {}))
-        return session, self._stints.begin(replace(row, policy=session.plan.policy))
+        wiring = self._definitions.wiring(row)
+        return session, self._stints.begin(replace(row, policy=session.plan.policy, wiring=wiring))
 
     def _handle(self, run_id: str) -> Run:
         return Run(self, run_id)
