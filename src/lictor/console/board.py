@@ -62,6 +62,7 @@ class Board:
     seats: dict[str, Seat] = field(default_factory=dict[str, Seat])
     requests: dict[str, Request] = field(default_factory=dict[str, Request])
     tools: dict[str, str] = field(default_factory=dict[str, str])
+    given: dict[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         head = [SUPERVISOR] if self.members else [self.name]
@@ -71,7 +72,7 @@ class Board:
         """Fold an event.
 
         Arguments:
-            detail: what the event itself does not hold: the `request` it is about, the `instruction` of a member.
+            detail: what the event itself does not hold: the `request` it is about.
         """
         self.now = max(self.now, event.at)
         self.status = "running" if self.status == "queued" else self.status
@@ -100,12 +101,17 @@ def _stint(board: Board, seat: Seat, event: Event, detail: Mapping[str, Any]) ->
     return ()
 
 
-def _turn(board: Board, seat: Seat, event: Event, detail: Mapping[str, Any]) -> Said:
-    board.turns += 1
-    if event.kind == "admitted":
-        seat.turns += 1
+def _decides(board: Board, seat: Seat, event: Event, detail: Mapping[str, Any]) -> Said:
+    payload = event.payload
+    if len(event.path) > 1:
         return ()
-    board.handoffs += bool(event.payload.get("handoff"))
+    chosen = payload["kind"] in ("route", "handoff")
+    seat.turns += not chosen and payload["turn"] > board.turns
+    board.turns = payload["turn"]
+    board.handoffs += payload["kind"] == "handoff"
+    seat.state = "idle" if payload["assignments"] else seat.state
+    for work in payload["assignments"]:
+        board.given[work["member"]] = work["instruction"]
     return ()
 
 
@@ -129,9 +135,9 @@ def _again(board: Board, seat: Seat, event: Event, detail: Mapping[str, Any]) ->
 
 
 def _calls(board: Board, seat: Seat, event: Event, detail: Mapping[str, Any]) -> Said:
+    board.tool_calls += 1  # decisions are calls too
     if _routes(board, event):
         return ()
-    board.tool_calls += 1
     shown = call_of(event.payload["tool"], event.payload["arguments"])
     board.tools[event.payload["call"]] = shown
     seat.state, seat.doing = "works", shown
@@ -164,7 +170,8 @@ def _begins(board: Board, seat: Seat, event: Event, detail: Mapping[str, Any]) -
     member.state, member.doing, member.turns = "works", "begins", member.turns + 1
     board.seats[SUPERVISOR].state = "idle"
     board.seats[SUPERVISOR].doing = f"gave work to {inline(name)}"
-    return [("assigns", inline(f"{name}: {detail['instruction']}" if detail.get("instruction") else name))]
+    given = board.given.pop(name, None)
+    return [("assigns", inline(f"{name}: {given}" if given else name))]
 
 
 def _ends(board: Board, seat: Seat, event: Event, detail: Mapping[str, Any]) -> Said:
@@ -179,6 +186,10 @@ def _ends(board: Board, seat: Seat, event: Event, detail: Mapping[str, Any]) -> 
 
 
 def _skips(board: Board, seat: Seat, event: Event, detail: Mapping[str, Any]) -> Said:
+    if event.payload["member"] == SUPERVISOR:
+        return [("stops", inline(event.payload["record"]["content"]))]
+    if len(event.path) > 1:
+        return [("skipped", inline(f"by {event.payload['by']}: {event.payload['reason']}"))]
     member = board.seats.setdefault(event.payload["member"], Seat())
     member.state, member.doing = "skipped", inline(f"by {event.payload['by']}: {event.payload['reason']}")
     return [("skipped", member.doing)]
@@ -187,7 +198,7 @@ def _skips(board: Board, seat: Seat, event: Event, detail: Mapping[str, Any]) ->
 def _judged(board: Board, seat: Seat, event: Event, detail: Mapping[str, Any]) -> Said:
     payload = event.payload
     reason = payload["reason"] or "no reason given"
-    place = payload.get("point") or payload.get("moment")
+    place = payload["point"]
     if payload["decision"] == "allow" or reason == PARKED or place in TOLD_BY_OTHERS:
         return ()
     return [
@@ -200,8 +211,16 @@ def _opens(board: Board, seat: Seat, event: Event, detail: Mapping[str, Any]) ->
     if request is None or request.status != "pending":
         return ()
     board.requests[request.id] = request
+    seat = _about(board, request) or seat
     seat.state, seat.doing = "waits", wanted(request)
     return [("waits", f"for a decision: {wanted(request)}")]
+
+
+def _about(board: Board, request: Request) -> Seat | None:
+    """The member whose work a request at a moment of the team itself is about."""
+    value = request.shown.value
+    name = value.get("member") if isinstance(value, Mapping) and len(request.path) == 1 else None
+    return board.seats.get(name) if isinstance(name, str) else None
 
 
 def wanted(request: Request) -> str:
@@ -209,21 +228,18 @@ def wanted(request: Request) -> str:
     if request.tool is not None:
         return call_of(request.tool, request.arguments)
     reason = next((each.message or each.reason for each in request.reasons), None)
-    return inline(f"{request.kind} {request.shown.point or ''}: {reason or 'no reason given'}")
+    return inline(f"{request.shown.point or request.kind}: {reason or 'no reason given'}")
 
 
 def _decided(board: Board, seat: Seat, event: Event, detail: Mapping[str, Any]) -> Said:
-    board.requests.pop(event.payload["request"], None)
+    request = board.requests.pop(event.payload["request"], None)
+    seat = (_about(board, request) if request is not None else None) or seat
     seat.state, seat.doing = "works", "goes on"
     return [("decided", inline(f"{event.payload['verb']}, by {event.payload['decided_by']}"))]
 
 
 def _hands(board: Board, seat: Seat, event: Event, detail: Mapping[str, Any]) -> Said:
     return [("hands over", inline(f"to {event.payload['to']}: {event.payload['note']}"))]
-
-
-def _recorded(board: Board, seat: Seat, event: Event, detail: Mapping[str, Any]) -> Said:
-    return [("stops" if event.payload["kind"] == "skip" else "note", inline(event.payload["content"]))]
 
 
 def _noted(board: Board, seat: Seat, event: Event, detail: Mapping[str, Any]) -> Said:
@@ -237,7 +253,7 @@ def _over(board: Board, seat: Seat, event: Event, detail: Mapping[str, Any]) -> 
         board.status = status
         board.requests.clear()
         for each in board.seats.values():
-            each.state = "idle" if each.state == "works" else each.state
+            each.state = "idle" if each.state in ("works", "waits") else each.state
     if board.members and len(event.path) > 1:
         return ()  # its member_finished says it
     good = status == "completed"
@@ -249,8 +265,7 @@ def _over(board: Board, seat: Seat, event: Event, detail: Mapping[str, Any]) -> 
 
 TAKES: Mapping[str, Any] = {
     "stint_started": _stint,
-    "admitted": _turn,
-    "chosen": _turn,
+    "decision": _decides,
     "model_started": _asked,
     "model_finished": _answered,
     "model_retry": _again,
@@ -260,11 +275,9 @@ TAKES: Mapping[str, Any] = {
     "member_finished": _ends,
     "skipped": _skips,
     "verdict": _judged,
-    "moment": _judged,
     "request_opened": _opens,
     "request_decided": _decided,
     "handoff": _hands,
-    "record": _recorded,
     "note": _noted,
     "run_finished": _over,
 }

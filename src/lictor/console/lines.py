@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lictor.console.query import short_ids
@@ -12,6 +12,7 @@ from lictor.console.screen import LONGEST, printable
 
 __all__ = [
     "commands_for",
+    "decided",
     "event_line",
     "grant_lines",
     "health_lines",
@@ -133,21 +134,65 @@ def event_line(event: Mapping[str, Any]) -> str:
 def _gist(kind: str, payload: Mapping[str, Any]) -> str:
     if "erased" in payload:
         return "erased"
-    if kind == "verdict":
-        reason = f" {payload['reason']}" if payload["reason"] else ""
-        by = f" by {payload['by']}" if payload["by"] else ""
-        return inline(f"{payload['point']} {payload['decision']}{reason}{by}")
-    if kind == "model_finished":
-        calls = ", ".join(call["tool"] for call in payload["calls"])
-        return inline(f"{payload['finish']}{': ' if calls else ''}{calls}")
+    if kind in GISTS:
+        return inline(GISTS[kind](payload))
     parts = [payload[name] for name in SHOWN if name in payload and payload[name] not in (None, "", {}, [], False)]
     return " ".join(map(inline, parts))
 
 
+def _verdict(payload: Mapping[str, Any]) -> str:
+    about = f" ({payload['member']})" if payload.get("member") else ""
+    reason = f" {payload['reason']}" if payload["reason"] else ""
+    by = f" by {payload['by']}" if payload["by"] else ""
+    if not reason and payload.get("verdicts"):  # what went on all the same
+        reason = f" ({'; '.join([_said(each) for each in payload['verdicts']])})"
+    return f"{payload['point']}{about} {payload['decision']}{reason}{by}"
+
+
+def _said(verdict: Mapping[str, Any]) -> str:
+    return " ".join([verdict["name"], verdict["decision"], verdict.get("reason") or ""]).rstrip()
+
+
+def _model_finished(payload: Mapping[str, Any]) -> str:
+    calls = ", ".join([call["tool"] for call in payload["calls"]])
+    return f"{payload['finish']}{': ' if calls else ''}{calls}"
+
+
+def decided(payload: Mapping[str, Any]) -> str:
+    """A decision of a team in words: who is to do what, `finish`, or what a person is asked."""
+    work = [(each["member"], each["instruction"]) for each in payload["assignments"]]
+    if work:
+        return "; ".join([f"{member}: {told}" if told else str(member) for member, told in work])
+    return f"asks a person: {payload['reason']}" if payload.get("reason") else str(payload["kind"])
+
+
+def _decision(payload: Mapping[str, Any]) -> str:
+    return f"turn {payload['turn']}, {decided(payload)}"
+
+
+def _member_finished(payload: Mapping[str, Any]) -> str:
+    return f"{payload['member']} {payload['value']['status']}: {payload['record']['content']}"
+
+
+def _skipped(payload: Mapping[str, Any]) -> str:
+    return f"{payload['member']} {payload['record']['content']}"
+
+
+def _handoff(payload: Mapping[str, Any]) -> str:
+    return f"to {payload['to']}: {payload['note']}" if payload["note"] else f"to {payload['to']}"
+
+
+GISTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "verdict": _verdict,
+    "model_finished": _model_finished,
+    "decision": _decision,
+    "member_finished": _member_finished,
+    "skipped": _skipped,
+    "handoff": _handoff,
+}
 SHOWN = (
-    "member", "instruction",
-    "status", "tool", "arguments", "content", "text", "kind", "request", "verb", "decided_by", "error", "reason", "by",
-    "why", "model",
+    "member", "status", "tool", "arguments", "content", "text", "kind", "request", "verb", "decided_by", "error",
+    "reason", "by", "why", "model",
 )  # fmt: skip
 
 

@@ -13,11 +13,13 @@ from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
+from lictor.agent import used_below
 from lictor.docket import REQUESTS, Grant, Request, forged, log_of
 from lictor.errors import DefinitionError, StoreError, UnknownRequest
 from lictor.journal import audit_store
-from lictor.runs import NO_USAGE, Event, RunResult, Step, events_of
+from lictor.runs import NO_USAGE, Event, RunResult, Telling
 from lictor.runtime import RUNS, RunRow, Runtime
+from lictor.team import TeamTrace
 from lictor.values import thaw
 
 __all__ = [
@@ -159,24 +161,38 @@ async def runs(runtime: Runtime) -> list[dict[str, Any]]:
 async def trace(runtime: Runtime, run_id: str) -> dict[str, Any]:
     """A root run: its row, transcript, usage, requests, refused decisions, and events of runs below it too."""
     told = await runtime.trace(run_id)
+    row, requests, events = runtime.row(run_id), await runtime.docket.requests(run=run_id), _events(runtime, run_id)
     return {
-        "run": run_view(runtime.row(run_id)),
-        "usage": told.usage.json(),
+        "run": run_view(row),
         "messages": [thaw(message) for message in told.messages],
-        "requests": [request_view(each) for each in await runtime.docket.requests(run=run_id)],
+        "requests": [request_view(each) for each in requests],
         "refusals": [dict(each) for each in await runtime.docket.refusals(run=run_id)],
-        "events": _events(runtime, run_id),
+        "events": [event_view(event) for event in events],
+        **_progress(runtime, told, events, requests),
     }
 
 
-def _events(runtime: Runtime, root: str) -> list[dict[str, Any]]:
-    paths: dict[str, tuple[Step, ...]] = {}
-    found: list[dict[str, Any]] = []
-    for item in runtime.store.root_entries(root):
-        if item.entry.kind == "run_started" and "path" in item.entry.payload:
-            paths[item.run_id] = tuple([Step(*step) for step in item.entry.payload["path"]])
-        found += map(event_view, events_of(item, paths.get(item.run_id, ())))
-    return found
+def _progress(runtime: Runtime, told: Any, events: list[Event], requests: list[Request]) -> dict[str, Any]:
+    """How far a run is: what it used of its limits, and what its team does."""
+    # It shows lines, and those ask here for ids.
+    from lictor.console.teamwork import UNDER_WAY, folded, limits_view, team_view
+
+    row, limits = runtime.row(told.run_id), dict(runtime.limits(told.run_id))
+    if isinstance(told, TeamTrace):
+        limits = {"max_turns": told.options.max_turns, "max_handoffs": told.options.max_handoffs} | limits
+    board, kept = folded(row, events, requests, limits)
+    usage, team = told.usage, None
+    if isinstance(told, TeamTrace):
+        team = team_view(told, kept, board, requests)
+        under_way = [work["run_id"] for turn in team["turns"] for work in turn["work"] if work["state"] in UNDER_WAY]
+        usage = sum((used_below(runtime.store, each) for each in under_way if each is not None), usage)
+    return {"usage": usage.json(), "limits": limits_view(row, board, runtime.clock.now()), "team": team}
+
+
+def _events(runtime: Runtime, root: str) -> list[Event]:
+    telling = Telling()
+    told = [telling.event(item) for item in runtime.store.root_entries(root)]
+    return [event for event in told if event is not None]
 
 
 async def run_page(runtime: Runtime, run_id: str) -> dict[str, Any]:
@@ -190,7 +206,7 @@ async def run_page(runtime: Runtime, run_id: str) -> dict[str, Any]:
     except (LookupError, TypeError, ValueError, AttributeError):
         if audit is None or (audit["intact"] and not audit["erased"]):
             raise
-        told = {"usage": NO_USAGE.json(), "messages": [], "refusals": [], "events": []}
+        told = {"usage": NO_USAGE.json(), "messages": [], "refusals": [], "events": [], "limits": [], "team": None}
         told |= {"run": run_view(runtime.row(run_id))}
         told |= {"requests": [request_view(each) for each in await runtime.docket.requests(run=run_id)]}
     return told | {"outcome": _outcome(told), "driver": driver(runtime, run_id), "audit": audit}

@@ -115,13 +115,6 @@ class _View:
         runtime = self._run.runtime
         if event.kind == "request_opened":
             return {"request": await runtime.docket.get(event.payload["request"])}
-        if event.kind == "member_started":
-            records: Any = getattr(await runtime.trace(event.run_id), "records", ())
-            decided = [each.content for each in records if each.kind == "decision"]
-            start = f"{event.payload['member']}: "
-            return {
-                "instruction": next((text.removeprefix(start) for text in decided[::-1] if text.startswith(start)), "")
-            }
         return {}
 
     def _pane(self) -> Any:

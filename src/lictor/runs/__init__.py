@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lictor.runs.driver import drive
-from lictor.runs.events import Ending, Event, events_of, follow, follow_driven
+from lictor.runs.events import Ending, Event, Telling, follow, follow_driven
 from lictor.runs.ledger import DEFAULT_MAX_TOKENS, NOTHING, Budget, Ledger, Reservation
 from lictor.runs.live import LiveRun
 from lictor.runs.machine import DONE, PARKED, Command, Driven, Machine, Performer
@@ -34,13 +34,13 @@ __all__ = [
     "RunResult",
     "Status",
     "Step",
+    "Telling",
     "Trace",
     "Usage",
     "User",
     "Watcher",
     "check_watchers",
     "drive",
-    "events_of",
     "follow",
     "follow_driven",
     "watched",

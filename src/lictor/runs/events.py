@@ -13,9 +13,17 @@ from lictor.journal import Entry, Positioned, Store
 from lictor.runs.outcome import Step
 from lictor.values import thaw
 
-__all__ = ["Ending", "Event", "events_of", "follow", "follow_driven"]
+__all__ = ["Ending", "Event", "Telling", "follow", "follow_driven"]
 
-HIDDEN = frozenset({"session_opened", "input", "call_judged", "cause", "output", "feedback", "child_parked"})
+HIDDEN = frozenset(
+    {
+        "admitted", "answered", "call_judged", "cause", "child_parked", "extras", "feedback", "input", "member_ended",
+        "member_parked", "node_ended", "output", "session_opened", "settled", "team_opened",
+    }
+)  # fmt: skip
+"""Entries that are bookkeeping: others tell what came of them."""
+TOLD_AS: Mapping[str, str] = {"chosen": "decision", "moment": "verdict", "record": "skipped"}
+"""Kinds of events whose entries have another name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,18 +56,75 @@ class Event:
         }
 
 
-def events_of(item: Positioned, path: tuple[Step, ...]) -> list[Event]:
-    """The events that an entry is to a caller: one or none, so that whoever goes on from a cursor misses nothing."""
-    cursor, run_id, (seq, kind, payload, at) = item
-    if kind == "output" and "erased" not in payload and payload["text"]:
-        kind, payload = "model_delta", {"text": payload["text"]}
-    elif kind in HIDDEN:
-        return []
-    if "erased" in payload:
-        return [Event(cursor=cursor, run_id=run_id, path=path, seq=seq, at=at, kind=kind, payload=payload)]
-    if kind in VIEWS:
-        payload = VIEWS[kind](payload)
-    return [Event(cursor=cursor, run_id=run_id, path=path, seq=seq, at=at, kind=kind, payload=payload)]
+class Telling:
+    """Turns the log of a root into events, at most one for an entry: whoever goes on from a cursor misses nothing.
+
+    It has to be given every entry, from the first on, since some are told by what an earlier one said.
+    """
+
+    __slots__ = ("_deciding", "_paths")
+
+    def __init__(self) -> None:
+        self._paths: dict[str, tuple[Step, ...]] = {}
+        self._deciding: dict[str, _Deciding] = {}
+
+    def event(self, item: Positioned) -> Event | None:
+        """What an entry is to a caller; None when it is bookkeeping."""
+        cursor, run_id, (seq, kind, payload, at) = item
+        if kind == "run_started" and "path" in payload:
+            self._paths[run_id] = tuple([Step(*step) for step in payload["path"]])
+            if "team" in payload:
+                self._deciding[run_id] = _Deciding()
+        decided = self._deciding[run_id].take(kind, payload) if run_id in self._deciding else None
+        path = self._paths[run_id] if run_id in self._paths else ()
+        if decided is not None:
+            kind, payload = "decision", decided
+        elif kind == "output" and "erased" not in payload and payload["text"]:
+            kind, payload = "model_delta", {"text": payload["text"]}
+        elif kind in HIDDEN:
+            return None
+        elif kind in VIEWS and "erased" not in payload:
+            payload = VIEWS[kind](payload)
+        if kind in TOLD_AS:
+            kind = TOLD_AS[kind]
+        return Event(cursor=cursor, run_id=run_id, path=path, seq=seq, at=at, kind=kind, payload=payload)
+
+
+class _Deciding:
+    """Who works next in one run with members: calls of its model that were allowed, or choices made without a model."""
+
+    __slots__ = ("_admitted", "_calls", "_turn")
+
+    def __init__(self) -> None:
+        self._admitted = 0
+        self._turn = 0
+        self._calls: dict[str, tuple[str, Mapping[str, Any]]] = {}
+
+    def take(self, kind: str, payload: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The decision that an entry is, if it is one. The answer of `finish` is not in it: its verdict comes later."""
+        if "erased" in payload:
+            return None
+        if kind == "admitted":
+            self._admitted = payload["turn"]
+        elif kind == "model_finished":
+            self._calls = {call["id"]: (call["name"], call.get("args") or {}) for call in payload.get("calls", ())}
+        elif kind == "chosen":
+            self._turn += len(payload["members"])
+            work = [{"member": name, "instruction": payload["instruction"]} for name in payload["members"]]
+            return self._decision("handoff" if payload["handoff"] else "route", work)
+        elif kind == "call_judged" and payload["decision"] == "allow" and payload["call"] in self._calls:
+            name, args = self._calls.pop(payload["call"])
+            args = payload.get("args") or args
+            self._turn = self._admitted + 1  # several calls of one response are one turn
+            given = args.get("assignments") or ([args] if "member" in args else [])
+            work = [{"member": each["member"], "instruction": each["instruction"]} for each in given]
+            told = self._decision(name, work) | {"call": payload["call"]}
+            return told | ({"reason": args["reason"]} if "reason" in args else {})
+        return None
+
+    def _decision(self, kind: str, work: list[dict[str, Any]]) -> dict[str, Any]:
+        alone = work[0] if len(work) == 1 else {"member": None, "instruction": None}
+        return {"kind": kind, "turn": self._turn, **alone, "assignments": work}
 
 
 class Ending:
@@ -87,9 +152,9 @@ class Ending:
 
 
 class _Reader:
-    """Reads the log of a root from a cursor on, as events; knows the paths of the runs it met."""
+    """Reads the log of a root from a cursor on, as events."""
 
-    __slots__ = ("_after", "_cursor", "_fresh", "_loop", "_paths", "_root", "_store", "_undo", "news")
+    __slots__ = ("_after", "_cursor", "_fresh", "_loop", "_root", "_store", "_telling", "_undo", "news")
 
     def __init__(self, store: Store, root: str, after: int) -> None:
         self._store = store
@@ -97,7 +162,7 @@ class _Reader:
         self._after = after
         self._cursor = 0
         self._fresh = False
-        self._paths: dict[str, tuple[Step, ...]] = {}
+        self._telling = Telling()
         self.news = asyncio.Event()
         self._undo = [store.watch(root, self._tell)]
         if store.durable:  # another process may drive the run
@@ -130,14 +195,11 @@ class _Reader:
         self._fresh = False
         self.news.clear()
         found: list[Event] = []
-        paths = self._paths
         for item in self._store.root_entries(self._root, self._cursor):
-            entry = item.entry
-            if entry.kind == "run_started" and "path" in entry.payload:
-                paths[item.run_id] = tuple([Step(*step) for step in entry.payload["path"]])
             self._cursor = item.cursor
-            if item.cursor > self._after:
-                found += events_of(item, paths[item.run_id] if item.run_id in paths else ())
+            event = self._telling.event(item)
+            if event is not None and item.cursor > self._after:
+                found += [event]  # every event comes by here: no call
         return found
 
 
@@ -220,7 +282,28 @@ def _model_finished(payload: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _moment(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """A verdict at a moment of a team: `verdicts` are what each one said, `member` whose work it is about."""
+    return {
+        "point": payload["moment"],
+        "decision": payload["decision"],
+        "reason": payload["reason"],
+        "by": payload["by"],
+        "call": None,
+        "member": payload.get("member"),
+        "verdicts": payload["verdicts"],
+    }
+
+
+def _record(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Nobody works any more: who was refused, why, and by whom."""
+    ends = payload.get("ends") or {}
+    return {"member": payload["source"], "reason": ends.get("reason"), "by": ends.get("by"), "record": payload}
+
+
 VIEWS: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "verdict": _verdict,
+    "moment": _moment,
+    "record": _record,
     "model_finished": _model_finished,
 }

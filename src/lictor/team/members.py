@@ -163,7 +163,9 @@ def begun(child: Session) -> dict[str, Any]:
     if team is None:
         return {"agent": child.agent.name, **told}
     user = getattr(team.told.user, "id", team.told.user)
-    return {"team": team.team.name, **told, "options": list(team.told.options), "user": user}
+    members, protocol = list(team.team.table), team.team.route.name
+    told |= {"options": list(team.told.options), "members": members, "protocol": protocol, "user": user}
+    return {"team": team.team.name, **told}
 
 
 def _worked(child: Session) -> Worked:

@@ -79,7 +79,7 @@ async def judge(
         answers.append((hook.name, verdict, rules.mode == "enforce" or hook.always_enforce))
     ruled = await _ruling(session, moment, key, answers, shown if asks else None)
     if ruled is not PROCEEDS or any(verdict is not ALLOW for _, verdict, _ in answers):
-        _record(session, moment, ruled, answers)
+        _record(session, moment, ruled, answers, shown.get("member"))
     return ruled
 
 
@@ -163,7 +163,9 @@ def park(session: Session, key: str, moment: str, ruled: Ruled) -> bool:
     return PARKED
 
 
-def _record(session: Session, moment: str, ruled: Ruled, answers: Sequence[tuple[str, Verdict, bool]]) -> None:
+def _record(
+    session: Session, moment: str, ruled: Ruled, answers: Sequence[tuple[str, Verdict, bool]], member: str | None
+) -> None:
     slots = [{"name": name, **verdict.to_wire()} for name, verdict, _ in answers if verdict is not ALLOW]
     decision = "allow" if ruled.proceeds else "suspend" if ruled.request is not None else "deny"
     payload: Mapping[str, Any] = {
@@ -173,4 +175,6 @@ def _record(session: Session, moment: str, ruled: Ruled, answers: Sequence[tuple
         "by": ruled.by,
         "verdicts": slots,
     }
+    if member is not None:
+        payload = {**payload, "member": member}
     session.live.record("moment", payload)

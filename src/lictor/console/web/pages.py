@@ -17,7 +17,7 @@ from lictor.console import query
 from lictor.console.web import shown, words
 from lictor.console.web.access import Visitor
 from lictor.console.web.live import News
-from lictor.console.web.timeline import timeline
+from lictor.console.web.timeline import Group, nested, timeline
 from lictor.docket import Request as Asked
 from lictor.runtime import Runtime
 
@@ -53,13 +53,21 @@ def _templates() -> Environment:
         "kind": shown.kind_of,
         "moment": shown.moment,
         "ago": shown.ago,
+        "brief": shown.brief,
+        "number": shown.number,
     }
+    environment.tests["group"] = lambda row: isinstance(row, Group)
     environment.globals |= {
         "headline": words.headline,
         "effect": words.effect,
         "who": words.who,
         "tell": words.statuses,
         "points": words.POINTS,
+        "is_moment": words.is_moment,
+        "place": words.place,
+        "reader": words.reader,
+        "subject": words.subject,
+        "working": words.working,
     }
     templates: Environment = environment
     return templates
@@ -128,7 +136,7 @@ class Pages:
         version = self.news.fresh(topic)
         told = await self._run(request)
         waiting = [self._item(each) for each in told["requests"] if each["status"] == "pending"]
-        rows = timeline(told["events"])
+        rows = nested(timeline(told["events"]))
         return self._page(request, "run.html", (topic, version), told=told, rows=rows, waiting=waiting)
 
     async def _request_page(self, request: Request) -> Response:

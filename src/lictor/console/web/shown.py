@@ -12,11 +12,12 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-__all__ = ["Field", "ago", "changed_arguments", "fields_of", "kind_of", "moment", "value", "visible"]
+__all__ = ["Field", "ago", "brief", "changed_arguments", "fields_of", "kind_of", "moment", "number", "value", "visible"]
 
 KINDS: Mapping[type, str] = {
     str: "text", bool: "yes or no", int: "number", float: "number", list: "list", dict: "object", type(None): "nothing",
 }  # fmt: skip
+BRIEF = 160
 SPANS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 
 
@@ -48,6 +49,18 @@ def value(given: Any) -> Markup:
 def kind_of(given: Any) -> str:
     """The kind of a JSON value in a word."""
     return KINDS.get(type(given), "value")
+
+
+def brief(text: object) -> str:
+    """The beginning of a text in one line: for what is shown in whole elsewhere."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= BRIEF else f"{line[:BRIEF]} …"
+
+
+def number(given: float) -> str:
+    """A number for people: thousands parted, no needless zeros."""
+    told = f"{given:,.4f}".rstrip("0")
+    return told.rstrip(".")
 
 
 # ---- times ------------------------------------------------------------------------------------
