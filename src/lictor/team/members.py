@@ -46,7 +46,7 @@ async def work(session: Session, team: TeamLive, task: Task) -> Worked | None:
         refused = _refusal(session)
         if refused is not None:
             return Worked(value={"status": "failed", "reason": refused})
-    child = child_of(session, team, member, task)
+    child = child_of(session, team, member, task, fresh)
     if fresh:
         live.ledger.root.children += 1
         child.live.record("run_started", begun(child))
@@ -95,8 +95,8 @@ async def _plain(session: Session, member: Any, task: Task) -> Worked:
     return Worked(value={"status": "completed", "answer": answer})
 
 
-def child_of(session: Session, team: TeamLive, member: Any, task: Task) -> Session:
-    """The run of a member, refolded if it was there."""
+def child_of(session: Session, team: TeamLive, member: Any, task: Task, fresh: bool = False) -> Session:
+    """The run of a member, refolded unless it is `fresh`."""
     live, options = session.live, session.options
     run_id = task.child or ""
     below = replace(
@@ -116,13 +116,23 @@ def child_of(session: Session, team: TeamLive, member: Any, task: Task) -> Sessi
     if isinstance(member, Team):
         from lictor.team.running import assemble_team
 
-        return assemble_team(member, below, run_id=run_id, path=path, store=live.store, clock=live.clock, ledger=ledger)
+        return assemble_team(
+            member, below, run_id=run_id, path=path, store=live.store, clock=live.clock, ledger=ledger, fresh=fresh
+        )
     steps = None
     if team.team.route.name == "handoff":
         steps = {**(SOURCED_STEPS if member.sources else STEPS)}
         steps["model"] = _unless_handed(steps["model"])
     return assemble(
-        member, below, run_id=run_id, path=path, store=live.store, clock=live.clock, ledger=ledger, steps=steps
+        member,
+        below,
+        run_id=run_id,
+        path=path,
+        store=live.store,
+        clock=live.clock,
+        ledger=ledger,
+        steps=steps,
+        fresh=fresh,
     )
 
 

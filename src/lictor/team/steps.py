@@ -11,7 +11,7 @@ from lictor.agent import STEPS, Session, drop_held, safe_value
 from lictor.errors import RunAborted, StoreError
 from lictor.hooks import Verdict
 from lictor.runs import DONE, TERMINAL, Cause, Command, Performer
-from lictor.team.live import CURRENT, TeamLive
+from lictor.team.live import TeamLive
 from lictor.team.members import Worked, broken_off, shown, work
 from lictor.team.moments import Ruled, judge, park
 from lictor.team.route import Finish, Go, Unroutable
@@ -69,8 +69,7 @@ async def end_step(session: Session, command: Command) -> bool:
     cause = live.state.cause or Cause("completed")
     if live.state.answered:
         cause = Cause("completed")
-    told = [hook for hook in team.hooks if hook.method("on_team_end") or hook.method("on_team_finished")]
-    if told:
+    if team.asked("on_team_end") or team.asked("on_team_finished"):
         await live.store.barrier(live.root)
     if live.state.answered and not _state(session).hurried:
         ruled = await judge(session, team, "on_team_end", command.key)
@@ -346,31 +345,18 @@ def _result(state: TeamState, task: Task) -> MemberResult:
 # ---- all of them ------------------------------------------------------------------------------
 
 
-def _current(step: Performer) -> Performer:
-    """A step with the team known to the team's own tools and interceptors."""
-
-    async def performed(session: Session, command: Command) -> bool:
-        token = CURRENT.set(session)
-        try:
-            return await step(session, command)
-        finally:
-            CURRENT.reset(token)
-
-    return performed
-
-
 TEAM_STEPS: Mapping[str, Performer] = {
-    **{kind: _current(step) for kind, step in STEPS.items()},
-    "team_start": _current(start_step),
-    "admit": _current(admit_step),
-    "node_end": _current(node_end_step),
+    **STEPS,
+    "team_start": start_step,
+    "admit": admit_step,
+    "node_end": node_end_step,
     "route": route_step,
     "answer": answer_step,
     "unroutable": unroutable_step,
     "give_up": give_up_step,
-    "member": _current(member_step),
-    "member_ending": _current(ending_step),
-    "member_end": _current(member_end_step),
-    "shutdown": _current(shutdown_step),
-    "team_end": _current(end_step),
+    "member": member_step,
+    "member_ending": ending_step,
+    "member_end": member_end_step,
+    "shutdown": shutdown_step,
+    "team_end": end_step,
 }
