@@ -15,7 +15,7 @@ LINK = "javascript:alert('link')"
 AGENTS = '''
 import asyncio, json, sys
 from pathlib import Path
-from lictor import ALLOW, Agent, Runtime, Verdict, interceptor, tool
+from lictor import ALLOW, Agent, Runtime, Team, TeamInterceptor, Verdict, interceptor, tool
 from lictor.testing import ScriptedModel, call, say
 
 EVIL = json.loads(Path("evil.json").read_text())
@@ -48,7 +48,21 @@ clerk_one = clerk("clerk", note="Parcel lost by the carrier.")
 long = clerk("long", note="word " * 400 + "w" * 3000)
 evil = Agent("evil", model=ScriptedModel([call("shout", text=EVIL, more={EVIL: EVIL}), told]), tools=[shout],
              interceptors=[held])
-NAMES = {"clerk": "clerk_one", "long": "long", "evil": "evil"}
+
+class Admits(TeamInterceptor):
+    """A person lets each member in; whoever wants to know why is told something hostile."""
+
+    def should_agent_continue(self, trace, agent):
+        return Verdict.escalate("held", f"Held: {EVIL}")
+
+def echo(request):
+    """What the member was told, as its work."""
+    return say(f"{EVIL} {request.messages[-1]['content']}")
+
+steps = [call("assign", member="carrier", instruction=EVIL), call("finish", answer=f"The end {EVIL}")]
+team = Team("team", members=[Agent("carrier", model=ScriptedModel([echo])), Agent("idler", model=ScriptedModel([]))],
+            model=ScriptedModel(steps), interceptors={"door": Admits()}, max_turns=4)
+NAMES = {"clerk": "clerk_one", "long": "long", "evil": "evil", "team": "team"}
 
 async def main():
     name, task, user, talk = json.loads(sys.argv[1])

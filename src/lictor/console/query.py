@@ -175,7 +175,7 @@ async def trace(runtime: Runtime, run_id: str) -> dict[str, Any]:
 def _progress(runtime: Runtime, told: Any, events: list[Event], requests: list[Request]) -> dict[str, Any]:
     """How far a run is: what it used of its limits, and what its team does."""
     # It shows lines, and those ask here for ids.
-    from lictor.console.teamwork import UNDER_WAY, folded, limits_view, team_view
+    from lictor.console.teamwork import folded, limits_view, team_view
 
     row, limits = runtime.row(told.run_id), dict(runtime.limits(told.run_id))
     if isinstance(told, TeamTrace):
@@ -184,8 +184,7 @@ def _progress(runtime: Runtime, told: Any, events: list[Event], requests: list[R
     usage, team = told.usage, None
     if isinstance(told, TeamTrace):
         team = team_view(told, kept, board, requests)
-        under_way = [work["run_id"] for turn in team["turns"] for work in turn["work"] if work["state"] in UNDER_WAY]
-        usage = sum((used_below(runtime.store, each) for each in under_way if each is not None), usage)
+        usage = used_below(runtime.store, told.run_id)  # members under way are in it
     return {"usage": usage.json(), "limits": limits_view(row, board, runtime.clock.now()), "team": team}
 
 

@@ -12,7 +12,7 @@ from lictor.runs import TERMINAL, Event
 from lictor.runtime import RunRow
 from lictor.team import TeamTrace
 
-__all__ = ["UNDER_WAY", "folded", "limits_view", "team_view"]
+__all__ = ["folded", "limits_view", "team_view"]
 
 UNDER_WAY = frozenset({"next", "works", "waits"})
 ENDS: Mapping[str, str] = {"completed": "done", "skipped": "skipped"}
