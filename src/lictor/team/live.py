@@ -12,7 +12,7 @@ from lictor.errors import NotSerializable, ToolArgumentsInvalid
 from lictor.hooks import Bound, Emission, Raised, Verdict, awaited, pending, verdict_of
 from lictor.runs import Budget, Ledger, Usage
 from lictor.team.decisions import unroutable
-from lictor.team.interceptor import Hook, has
+from lictor.team.interceptor import WRAPS, Hook, has
 from lictor.team.trace import TeamTrace, Told
 from lictor.team.wrapping import ModelRequestView
 from lictor.values import freeze
@@ -37,13 +37,25 @@ class TeamLive:
         per_run: the interceptors given for this run, as they go on to the members.
     """
 
-    __slots__ = ("_accounts", "_having", "children", "hooks", "per_run", "prepared", "team", "told", "working")
+    __slots__ = (
+        "_accounts",
+        "_having",
+        "children",
+        "hooks",
+        "per_run",
+        "prepared",
+        "team",
+        "told",
+        "working",
+        "wrapping",
+    )
 
     asks = "feedback"
 
     def __init__(self, team: Team, hooks: Sequence[Hook], told: Told, per_run: Any = ()) -> None:
         self.team = team
         self.hooks = tuple(hooks)
+        self.wrapping = tuple([hook for hook in hooks if any(has(hook.target, name) for name in ("wrap", *WRAPS))])
         self.per_run = per_run
         self.told = told
         self.children: dict[str, Session] = {}

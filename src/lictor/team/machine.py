@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from lictor.agent import AgentMachine, AgentState, due_calls
 from lictor.journal import Entry
 from lictor.runs import Command
-from lictor.team.route import Ask, Finish, Go, Hierarchical, Move, Route, RouteState, Unroutable
+from lictor.team.route import ASK, Ask, Finish, Go, Hierarchical, Move, Route, RouteState, Unroutable
 from lictor.team.state import ENDED, ENDING, FINISHED, NEW, RUNNING, TEAM_FOLD, Task, TeamState, recorded
 
 __all__ = ["MOST_REFUSED", "TeamMachine"]
@@ -67,7 +67,8 @@ class TeamMachine(AgentMachine):
         waits = state.waits
         if waits and kind in SETTLES:
             waits = {key: wait for key, wait in waits.items() if key != SETTLES[kind].format(**event.payload)}
-        state = state.but(extra=team, reasks=team.refused, pending=pending, waits=waits)
+        if (team, team.refused, pending, waits) != (state.extra, state.reasks, state.pending, state.waits):
+            state = state.but(extra=team, reasks=team.refused, pending=pending, waits=waits)
         return state, self.due(state)
 
     def due(self, state: AgentState) -> tuple[Command, ...]:
@@ -80,13 +81,13 @@ class TeamMachine(AgentMachine):
         if not team.opened:
             return () if _waits(state, OPEN.key) else (OPEN,)
         if state.calls:
-            if team.node and self.ends_nodes and all(call.status in DECIDED for call in state.calls):
+            if team.node and self.ends_nodes and not [call for call in state.calls if call.status not in DECIDED]:
                 key = f"node_end:{team.turn}"
                 return () if _waits(state, key) else (Command(key, "node_end"),)
-            return tuple(_working(state, team))
+            return _working(state, team)
         if state.phase != "loop" or state.pending is not None:
             return AgentMachine.step_of(self, state)
-        if any(task.status != ENDED for task in team.tasks):
+        if [task for task in team.tasks if task.status != ENDED]:
             return tuple(_tasks(state, team.of_call(None)))
         if team.refused > MOST_REFUSED:
             return (GIVE_UP,)
@@ -107,6 +108,8 @@ class TeamMachine(AgentMachine):
 
     def _move(self, state: AgentState, team: TeamState) -> Move:
         """What the protocol says; one that fails, or sends work to nobody, ends the run."""
+        if type(self.route) is Hierarchical:  # always the same, whatever there is to see
+            return ASK
         name = self.route.name
         try:
             move: Any = self.route.next(self.view(state), team.records[-1] if team.records else None)
@@ -136,14 +139,19 @@ def _waits(state: AgentState, key: str) -> bool:
     return wait is not None and wait.verb is None
 
 
-def _working(state: AgentState, team: TeamState) -> Iterator[Command]:
+def _working(state: AgentState, team: TeamState) -> tuple[Command, ...]:
     """An open response: a decision that may run lets its members work first."""
+    found: list[Command] = []
     for command in due_calls(state.calls, None):
-        tasks = team.of_call(command.args) if command.kind == "tool" else ()
-        if all(task.status == ENDED for task in tasks):
-            yield command
+        open_tasks: Sequence[Task] = ()
+        if command.kind == "tool" and team.tasks:
+            tasks = team.of_call(command.args)
+            open_tasks = [task for task in tasks if task.status != ENDED]
+        if open_tasks:
+            found.extend(_tasks(state, open_tasks))
         else:
-            yield from _tasks(state, tasks)
+            found.append(command)
+    return tuple(found)
 
 
 def _tasks(state: AgentState, tasks: Sequence[Task]) -> Iterator[Command]:

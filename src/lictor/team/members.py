@@ -95,7 +95,7 @@ async def _plain(session: Session, member: Any, task: Task) -> Worked:
     return Worked(value={"status": "completed", "answer": answer})
 
 
-def child_of(session: Session, team: TeamLive, member: Any, task: Task, fresh: bool) -> Session:
+def child_of(session: Session, team: TeamLive, member: Any, task: Task, fresh: bool = False) -> Session:
     """The run of a member, refolded unless it is `fresh`."""
     live, options = session.live, session.options
     run_id = task.child or ""
