@@ -18,7 +18,7 @@ from lictor.team import TeamInterceptor
 from lictor.testing import StrictProvider, invariants
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
-from llama import llama_server, missing  # noqa: E402 - it lies beside the tests of the models
+from llama import llama_server, missing
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing())]
 

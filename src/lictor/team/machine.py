@@ -63,12 +63,10 @@ class TeamMachine(AgentMachine):
             team = TEAM_FOLD["cause"](team, event.payload["ends"], before)
         if kind == "output" and before.extra.answer is not None:
             state = state.but(messages=(*before.messages, event.payload["message"]))
-        pending = (team.answer,) if team.answer is not None and not state.calls and not state.answered else None
-        waits = state.waits
-        if waits and kind in SETTLES:
-            waits = {key: wait for key, wait in waits.items() if key != SETTLES[kind].format(**event.payload)}
-        if (team, team.refused, pending, waits) != (state.extra, state.reasks, state.pending, state.waits):
-            state = state.but(extra=team, reasks=team.refused, pending=pending, waits=waits)
+        if state.waits and kind in SETTLES:
+            settled = SETTLES[kind].format(**event.payload)
+            state = state.but(waits={key: wait for key, wait in state.waits.items() if key != settled})
+        state = _with_team(state, team)
         return state, self.due(state)
 
     def due(self, state: AgentState) -> tuple[Command, ...]:
@@ -128,6 +126,14 @@ class TeamMachine(AgentMachine):
         team: TeamState = state.extra
         task = next((message["content"] for message in reversed(state.messages) if message["role"] == "user"), "")
         return RouteState(self.members, str(task), team.outcomes, team.chosen, team.records, team.turn, team.handoffs)
+
+
+def _with_team(state: AgentState, team: TeamState) -> AgentState:
+    """The supervisor's state with the team's; many entries change nothing there."""
+    pending = (team.answer,) if team.answer is not None and not state.calls and not state.answered else None
+    if team is state.extra and team.refused == state.reasks and pending == state.pending:
+        return state
+    return state.but(extra=team, reasks=team.refused, pending=pending)
 
 
 def _only_finishes(payload: Mapping[str, Any]) -> bool:
