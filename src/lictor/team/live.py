@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from lictor.agent import Session, Window, blocks, safe_value, used_below
+from lictor.agent import Session, Window, safe_value, used_below
 from lictor.errors import NotSerializable, ToolArgumentsInvalid
 from lictor.hooks import Bound, Emission, Raised, Verdict, awaited, pending, verdict_of
 from lictor.runs import Budget, Ledger, Usage
 from lictor.team.decisions import unroutable
-from lictor.team.interceptor import Hook, has
+from lictor.team.interceptor import WRAPS, Hook, has
 from lictor.team.trace import TeamTrace, Told
 from lictor.team.wrapping import ModelRequestView
 from lictor.values import freeze
@@ -37,13 +37,25 @@ class TeamLive:
         per_run: the interceptors given for this run, as they go on to the members.
     """
 
-    __slots__ = ("_accounts", "_having", "children", "hooks", "per_run", "prepared", "team", "told", "working")
+    __slots__ = (
+        "_accounts",
+        "_having",
+        "children",
+        "hooks",
+        "per_run",
+        "prepared",
+        "team",
+        "told",
+        "working",
+        "wrapping",
+    )
 
     asks = "feedback"
 
     def __init__(self, team: Team, hooks: Sequence[Hook], told: Told, per_run: Any = ()) -> None:
         self.team = team
         self.hooks = tuple(hooks)
+        self.wrapping = tuple([hook for hook in hooks if any(has(hook.target, name) for name in ("wrap", *WRAPS))])
         self.per_run = per_run
         self.told = told
         self.children: dict[str, Session] = {}
@@ -211,13 +223,15 @@ class TeamHistory:
 
     def select(self, messages: Sequence[Mapping[str, Any]], budget: int | None) -> Sequence[Mapping[str, Any]]:
         """Pairs of call and result are never parted, and what is left of the conversation begins with a user."""
-        old, new = messages[: self._brought], list(blocks(messages[self._brought :]))
+        old, new = messages[: self._brought], messages[self._brought :]
         shown = list(Window().select(old, self._window)) if self._window and old else []
         while shown and shown[0]["role"] != "user":  # some providers want somebody who asks first
             del shown[0]
-        task, pairs = new[:1], new[1:]
-        pairs = pairs[len(pairs) - min(self._records, len(pairs)) :]
-        return [*shown, *[message for block in (*task, *pairs) for message in block]]
+        place, wanted = len(new), self._records
+        while wanted and place > 1:
+            place -= 1
+            wanted -= new[place]["role"] != "tool"  # a result goes with the decision before it
+        return [*shown, *new[:1], *new[place:]]
 
 
 def bound_of(name: str, points: Sequence[str], target: Any, always: bool) -> Bound:

@@ -98,10 +98,11 @@ def assemble_team(  # noqa: PLR0913 - the parts of a run
         TeamOptions(bounds["max_turns"], bounds["max_handoffs"], team.record_window, team.history_window),
         entries[0].at if entries else clock.now(),
     )
-    session.mediator = TeamLive(team, hooks, told, per_run)
+    session.mediator = mediator = TeamLive(team, hooks, told, per_run)
     session.history = TeamHistory(len(options.messages), team.history_window, team.record_window)
     names = tuple(team.table)
-    session.models = tuple([SupervisorModel(model, names, team.finish_marker, hooks) for model in session.models])
+    wraps = mediator.wrapping
+    session.models = tuple([SupervisorModel(model, names, team.finish_marker, wraps) for model in session.models])
     return session
 
 
@@ -169,7 +170,7 @@ async def flow(session: Session, watchers: Sequence[Any]) -> None:
 async def _wrapped(session: Session, watchers: Sequence[Any]) -> None:
     """A stint of a team inside its wraps; one that fails, or does not let it go on, ends the run."""
     team: Any = session.mediator
-    if not wraps_of(team.hooks, "flow"):
+    if not wraps_of(team.wrapping, "flow"):
         await stint(session, watchers)
         return
     begun: list[bool] = []
@@ -181,7 +182,7 @@ async def _wrapped(session: Session, watchers: Sequence[Any]) -> None:
     step = WrappedStep(kind="flow", name=team.team.name, given=session.options.task)
     cause = Cause("stopped", "not_continued", "wrap")
     try:
-        await around(team.hooks, step, inner)
+        await around(team.wrapping, step, inner)
     except StoreError:
         raise
     except Exception as exc:  # noqa: BLE001 - a wrap is foreign code; what it raises ends the run, typed and recorded

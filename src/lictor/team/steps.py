@@ -263,7 +263,7 @@ async def _at_work(session: Session, team: TeamLive, task: Task) -> bool:
 
 
 async def _wrapped(session: Session, team: TeamLive, task: Task) -> Worked | None:
-    if not wraps_of(team.hooks, "tool"):
+    if not wraps_of(team.wrapping, "tool"):
         return await work(session, team, task)
     found: list[Worked | None] = []
 
@@ -271,7 +271,7 @@ async def _wrapped(session: Session, team: TeamLive, task: Task) -> Worked | Non
         found.append(await work(session, team, task))
         return None if found[-1] is None else found[-1].value
 
-    value = await around(team.hooks, WrappedStep(kind="tool", name=task.member, given=task.instruction), inner)
+    value = await around(team.wrapping, WrappedStep(kind="tool", name=task.member, given=task.instruction), inner)
     worked = found[-1] if found else Worked(value={})
     if worked is None or value is worked.value:
         return worked
