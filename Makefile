@@ -16,7 +16,7 @@ check: .venv/ready
 	$(RUN) ruff check && $(RUN) ruff format --check && $(RUN) mypy && $(RUN) pyright --pythonpath .venv/bin/python && $(RUN) pytest -q tests/test_layers.py tests/test_budgets.py tests/test_surface.py
 
 bench: .venv/ready
-	.venv/bin/python benchmarks/gate.py && .venv/bin/python benchmarks/loop.py && .venv/bin/python benchmarks/agent.py && .venv/bin/python benchmarks/journal.py
+	.venv/bin/python benchmarks/gate.py && .venv/bin/python benchmarks/loop.py && .venv/bin/python benchmarks/agent.py && .venv/bin/python benchmarks/team.py && .venv/bin/python benchmarks/journal.py
 
 slow: .venv/slow
 	@$(RUN) pytest -m "$(SLOW)"

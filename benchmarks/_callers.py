@@ -11,7 +11,6 @@ import asyncio
 import importlib
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from _worker import MODULES
-from _workloads import Tally
+from _workloads import Contender, Tally
 
 HERE = str(Path(__file__).parent.parent)
 
@@ -54,14 +53,16 @@ def where(code: CodeType) -> str:
     return f"{code.co_filename.removeprefix(HERE + '/').rpartition('site-packages/')[2]}:{code.co_qualname}"
 
 
-async def observed(run: Callable[[], Any]) -> Callers:
+async def observed(contender: Contender, workload: str) -> Callers:
     """Warm up, then observe one run."""
-    for _ in range(3):
-        await run()
+    run = contender.workloads[workload]
     callers = Callers()
-    sys.setprofile(callers.observe)
-    await run()
-    sys.setprofile(None)
+    async with contender.opened():
+        for _ in range(3):
+            await run()
+        sys.setprofile(callers.observe)
+        await run()
+        sys.setprofile(None)
     return callers
 
 
@@ -69,7 +70,7 @@ def main() -> None:
     """Print the table."""
     name, workload, many = (sys.argv[1:] + ["lictor-governed", "W1", "40"][len(sys.argv) - 1 :])[:3]
     contender = importlib.import_module(MODULES[name]).build(name, Tally())
-    callers = asyncio.run(observed(contender.workloads[workload]))
+    callers = asyncio.run(observed(contender, workload))
     print(f"{name} {workload}: {callers.total} calls")
     print("inclusive    own  times  function")
     for code, inclusive in callers.inclusive.most_common(int(many)):

@@ -24,6 +24,14 @@ class Cell:
     cpu: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
 
+    def told(self) -> dict[str, Any]:
+        """Its medians."""
+        return {
+            "cpu_us": short(median(self.cpu) if self.cpu else None),
+            "wall_us": short(median(self.wall) if self.wall else None),
+            "calls": round(self.calls, 1),
+        }
+
 
 Table = Mapping[str, Mapping[str, Cell]]  # workload -> contender -> cell
 
@@ -55,13 +63,7 @@ def figures(table: Table) -> dict[str, Any]:
 def _cell(cell: Cell, floor: Cell | None) -> dict[str, Any]:
     against = None if floor is None else ratio(cell.cpu, floor.cpu)
     wall = None if floor is None else ratio(cell.wall, floor.wall)
-    return {
-        "cpu_us": _short(median(cell.cpu) if cell.cpu else None),
-        "wall_us": _short(median(cell.wall) if cell.wall else None),
-        "cpu_to_floor": _short(against),
-        "wall_to_floor": _short(wall),
-        "calls": round(cell.calls, 1),
-    }
+    return {**cell.told(), "cpu_to_floor": short(against), "wall_to_floor": short(wall)}
 
 
 def comparisons(table: Table) -> dict[str, Any]:
@@ -70,9 +72,9 @@ def comparisons(table: Table) -> dict[str, Any]:
     for ours, theirs in PAIRS:
         rows = {
             workload: {
-                "cpu": _short(ratio(row[ours].cpu, row[theirs].cpu)),
-                "wall": _short(ratio(row[ours].wall, row[theirs].wall)),
-                "calls": _short(row[ours].calls / row[theirs].calls),
+                "cpu": short(ratio(row[ours].cpu, row[theirs].cpu)),
+                "wall": short(ratio(row[ours].wall, row[theirs].wall)),
+                "calls": short(row[ours].calls / row[theirs].calls),
             }
             for workload, row in table.items()
             if ours in row and theirs in row
@@ -92,18 +94,20 @@ def goals(table: Table) -> list[dict[str, Any]]:
     grown = growth(calls) if {"W0", "W1", "W2"} <= calls.keys() else None
     streamed = calls["W7"] / calls["W1"] if {"W1", "W7"} <= calls.keys() else None
     return [
-        _goal("CPU of a governed W1 : agent-framework's ungoverned W1", against, MOST_OF_PEER),
-        _goal("function calls of a governed W1", calls.get("W1"), MOST_CALLS),
-        _goal("function calls, governed: marginal step of W2 : step of W1", grown, MOST_GROWTH),
-        _goal("function calls, governed: W7 : W1", streamed, MOST_FOR_STREAM),
+        goal("CPU of a governed W1 : agent-framework's ungoverned W1", against, MOST_OF_PEER),
+        goal("function calls of a governed W1", calls.get("W1"), MOST_CALLS),
+        goal("function calls, governed: marginal step of W2 : step of W1", grown, MOST_GROWTH),
+        goal("function calls, governed: W7 : W1", streamed, MOST_FOR_STREAM),
     ]
 
 
-def _goal(what: str, value: float | None, limit: float) -> dict[str, Any]:
-    return {"goal": what, "value": _short(value), "limit": limit, "met": None if value is None else value <= limit}
+def goal(what: str, value: float | None, limit: float) -> dict[str, Any]:
+    """A figure held against what the project promises."""
+    return {"goal": what, "value": short(value), "limit": limit, "met": None if value is None else value <= limit}
 
 
-def _short(value: float | None) -> float | None:
+def short(value: float | None) -> float | None:
+    """Rounded for people."""
     return None if value is None else round(value, 1 if value >= 100 else 3)
 
 
@@ -121,9 +125,9 @@ def text(report: Mapping[str, Any]) -> str:
         lines += [f"{w:{len(pair)}}{r['cpu']:>12}{r['wall']:>9}{r['calls']:>9}" for w, r in rows.items()]
     lines += ["", "goals"]
     words = {True: "met", False: "MISSED", None: "not measured"}
-    for goal in report["goals"]:
-        value = "-" if goal["value"] is None else goal["value"]
-        lines.append(f"  {goal['goal']}: {value} (at most {goal['limit']}): {words[goal['met']]}")
+    for one in report["goals"]:
+        value = "-" if one["value"] is None else one["value"]
+        lines.append(f"  {one['goal']}: {value} (at most {one['limit']}): {words[one['met']]}")
     if report["missing"]:
         lines += ["", "To measure the peer beside it:", *(f"  {line}" for line in report["install"])]
     return "\n".join(lines)

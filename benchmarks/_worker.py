@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from _workloads import Contender, Tally, check_shape
@@ -24,6 +25,14 @@ MODULES = {
     "lictor-governed": "_lictor",
     "agent-framework": "_peer_agent_framework",
     "agent-framework-hooks": "_peer_agent_framework",
+    "team": "_team_lictor",
+    "team-governed": "_team_lictor",
+    "team-governed-sqlite": "_team_lictor",
+    "agent-framework-tools": "_peer_team_agent_framework",
+    "agent-framework-groupchat": "_peer_team_agent_framework",
+    "autogen-selector": "_peer_team_autogen",
+    "langgraph-graph": "_peer_team_langgraph",
+    "langgraph-supervisor": "_peer_team_langgraph",
 }
 WARM = {"W5": 1}  # executions before anything is counted, 3 unless named
 PROFILED = {"W5": 1}  # executions that are counted, 5 unless named
@@ -40,7 +49,7 @@ class Worker:
         """Run once and compare with the shape of the workload. Raises ShapeError."""
         self.tally.reset()
         answer = await self.contender.workloads[workload]()
-        check_shape(workload, self.contender, self.tally, answer)
+        (self.contender.shape or check_shape)(workload, self.contender, self.tally, answer)
         return {"checked": workload}
 
     async def calls(self, workload: str) -> dict[str, Any]:
@@ -100,10 +109,14 @@ def main() -> None:
         say({"missing": f"{type(exc).__name__}: {exc}"})
         return
     say({"name": name, "versions": contender.versions, "workloads": list(contender.workloads)})
-    worker = Worker(contender, tally)
-    with asyncio.Runner() as runner:
+    asyncio.run(serve(Worker(contender, tally), say))
+
+
+async def serve(worker: Worker, say: Callable[[dict[str, Any]], None]) -> None:
+    """One line after the other; the loop stands still in between, as nothing is to be done."""
+    async with worker.contender.opened():
         for line in sys.stdin:
-            say(runner.run(worker.answer(json.loads(line))))
+            say(await worker.answer(json.loads(line)))
 
 
 if __name__ == "__main__":

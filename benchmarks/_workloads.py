@@ -5,7 +5,9 @@ Standard library only: a peer's own Python imports this file too.
 
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 SYSTEM = "You are a careful assistant. Use the tool when asked, then answer."
 TASK = "Add the numbers and tell me the result."
@@ -62,12 +64,16 @@ class Contender:
         versions: of what it is made of.
         workloads: name -> a callable that does one run (W5: a hundred) and returns the last answer.
         governed: an interceptor sits at all eight points in every workload.
+        shape: as `check_shape`, for workloads other than the ones above.
+        opened: gives what is open while runs are made, a Runtime for instance.
     """
 
     name: str
     versions: dict[str, str]
     workloads: dict[str, Run]
     governed: bool = False
+    shape: Callable[[str, "Contender", Tally, str], None] | None = None
+    opened: Callable[[], AbstractAsyncContextManager[Any]] = nullcontext
 
 
 def check_shape(workload: str, contender: Contender, tally: Tally, answer: str) -> None:

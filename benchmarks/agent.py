@@ -37,11 +37,11 @@ class Failed(Exception):
 class Process:
     """A contender in its own process; it ends when its standard input is closed."""
 
-    def __init__(self, name: str, python: str) -> None:
+    def __init__(self, name: str, python: str, *, ours: bool) -> None:
         self.name = name
         environment = dict(os.environ)
         environment.pop("PYTHONPATH", None)
-        if name in OURS:
+        if ours:
             environment["PYTHONPATH"] = str(HERE.parent / "src")
         self._process = subprocess.Popen(
             [python, str(HERE / "_worker.py"), name],
@@ -86,7 +86,7 @@ def start(peer: str | None, running: list[Process]) -> dict[str, str]:
         if python is None or shutil.which(python) is None:
             missing[name] = "no --peer-python" if python is None else f"{python} is no program"
             continue
-        process = Process(name, python)
+        process = Process(name, python, ours=name in OURS)
         running.append(process)
         if "missing" in process.about:
             running.pop().close()

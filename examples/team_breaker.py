@@ -1,6 +1,5 @@
 """Scenario A: a team that is stopped after ten rounds, or when it has used its tokens."""
 import asyncio
-from itertools import count
 
 from lictor import Agent, Team, TeamInterceptor, Usage
 from lictor.testing import ScriptedModel, call, say
@@ -19,9 +18,8 @@ class CostLimit(TeamInterceptor):
 
 
 def team(limit):
-    pages = count(1)
-    script = [lambda request: say(f"Page {next(pages)} says nothing.", usage=Usage(input_tokens=4_000))]
-    analyst = Agent("analyst", model=ScriptedModel(script))
+    found = [say(f"Page {page} says nothing.", usage=Usage(input_tokens=4_000)) for page in range(1, 20)]
+    analyst = Agent("analyst", model=ScriptedModel(found))
     return Team("orders", members=[analyst], model=ScriptedModel([WORK] * 20), interceptors={"cost-limit": limit},
                 max_turns=50)
 

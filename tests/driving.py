@@ -25,6 +25,7 @@ from lictor.journal import Entry, MemoryStore
 from lictor.models import ModelRequest
 from lictor.runs import TERMINAL, Ending, Event, follow
 from lictor.runtime import RUNS
+from lictor.team import team_trace_of
 
 both_ways = pytest.mark.parametrize("how", ["plain", "streamed"])
 """Each test that has this runs once through `run` and once through `stream`."""
@@ -316,13 +317,14 @@ def _check_run(run_id: str, entries: list[Entry], store: Any) -> None:
     kinds = Counter(entry.kind for entry in entries)
     row = store.table(RUNS).get(run_id)
     before = () if row is None else row.messages
-    trace = trace_of(run_id, entries, before)
+    trace: Any = (team_trace_of if "team" in entries[0].payload else trace_of)(run_id, entries, before)
     messages = trace.messages
     records = [entry.payload["record"] for entry in entries if entry.kind == "verdict"]
     sequences = [record["sequence"] for record in records]
     assert sorted(sequences) == list(range(len(sequences))), "records have a gap or the same number twice"
     attempts = [entry for entry in entries if entry.kind in ("model_finished", "model_retry")]
-    assert sum((Usage.of(entry.payload["usage"]) for entry in attempts), Usage()) == trace.usage
+    below = [entry for entry in entries if entry.kind == "member_finished"]
+    assert sum((Usage.of(entry.payload["usage"]) for entry in (*attempts, *below)), Usage()) == trace.usage
     if kinds["run_finished"] == 0:
         open_calls = [call["id"] for call in messages[-1].get("tool_calls") or ()] if messages else []
         closed = [{"role": "tool", "tool_call_id": call_id, "content": ""} for call_id in open_calls]

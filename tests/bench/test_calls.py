@@ -17,19 +17,21 @@ BENCHMARKS = ROOT / "benchmarks"
 MOST_CALLS = 495  # agent-framework 1.23 without a policy: 990
 MOST_GROWTH = 1.2
 MOST_FOR_STREAM = 1.5
+MOST_TEAM_CALLS = 15_900  # agent-framework 1.23 with its members as tools and without a policy: 23,200
 WORKLOADS = ("W0", "W1", "W2", "W4", "W7")
+TEAM_WORKLOADS = ("W3-0", "W3-1", "W3", "W3-30")
 
 pytestmark = pytest.mark.skipif(not BENCHMARKS.is_dir(), reason="the benchmarks are not part of this copy")
 
 
 @cache
-def calls(contender: str) -> dict[str, float]:
+def calls(contender: str, workloads: tuple[str, ...] = WORKLOADS) -> dict[str, float]:
     """Function calls of a run of each workload, counted by the benchmark's own worker.
 
     In a process of its own: what pytest and other tests hang into this one would be counted too. The
     worker checks the shape of a run (model calls, tool calls, points, the rewritten argument) first.
     """
-    asked = [{"ask": what, "workload": name} for name in WORKLOADS for what in ("check", "calls")]
+    asked = [{"ask": what, "workload": name} for name in workloads for what in ("check", "calls")]
     done = subprocess.run(
         [sys.executable, str(BENCHMARKS / "_worker.py"), contender],
         input="\n".join(map(json.dumps, asked)),
@@ -43,7 +45,7 @@ def calls(contender: str) -> dict[str, float]:
     assert hello.get("name") == contender, hello
     wrong = [answer["error"] for answer in answers if "error" in answer]
     assert wrong == []
-    return {name: answers[2 * place + 1]["calls"] for place, name in enumerate(WORKLOADS)}
+    return {name: answers[2 * place + 1]["calls"] for place, name in enumerate(workloads)}
 
 
 def test_governed_run_is_cheap() -> None:
@@ -65,6 +67,21 @@ def test_streaming_is_the_same_loop(contender: str) -> None:
     """A streamed run makes at most 1.5 times the calls of the plain one."""
     counted = calls(contender)
     assert counted["W7"] / counted["W1"] <= MOST_FOR_STREAM
+
+
+def test_governed_team_is_cheap() -> None:
+    """Ten turns over three members, every moment and point judged, make two thirds of agent-framework's calls."""
+    assert calls("team-governed", TEAM_WORKLOADS)["W3"] <= MOST_TEAM_CALLS
+
+
+@pytest.mark.parametrize("contender", ["team", "team-governed", "team-governed-sqlite"])
+def test_turns_do_not_get_dearer(contender: str) -> None:
+    """A turn of a team costs at most 1.2 times the first, among the first ten and among the twenty after them."""
+    counted = calls(contender, TEAM_WORKLOADS)
+    first = counted["W3-1"] - counted["W3-0"]
+    to_ten = (counted["W3"] - counted["W3-1"]) / 9
+    to_thirty = (counted["W3-30"] - counted["W3"]) / 20
+    assert max(to_ten, to_thirty) / first <= MOST_GROWTH
 
 
 def test_benchmark_checks_shapes() -> None:
@@ -132,6 +149,30 @@ def test_benchmark_runs_without_its_peer() -> None:
     assert set(report["missing"]) == {"agent-framework", "agent-framework-hooks"}
     assert any("requirements-agent-framework.txt" in line for line in report["install"])
     assert [goal["met"] for goal in report["goals"]] == [None] * 4
+
+
+def test_benchmark_of_teams_runs_without_its_peers() -> None:
+    """`team.py --json` prints one object; a peer that is not there is named with how to install it."""
+    environment = {name: value for name, value in os.environ.items() if name != "LICTOR_BENCH_TEAM"}
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "team.py"), "--json", "--rounds", "1", "--batch-ms", "1"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=120,
+        check=True,
+    )
+    report = json.loads(done.stdout)
+    assert set(report["workloads"]["W3"]) == {"team", "team-governed", "team-governed-sqlite"}
+    assert set(report["missing"]) == {
+        "agent-framework-tools",
+        "agent-framework-groupchat",
+        "autogen-selector",
+        "langgraph-graph",
+        "langgraph-supervisor",
+    }
+    assert any("requirements-team-NAME.txt" in line for line in report["install"])
+    assert [goal["met"] for goal in report["goals"]] == [None, True]
 
 
 def test_loop_benchmark_finds_what_it_times() -> None:

@@ -108,10 +108,10 @@ class Failing(SqliteStore):
 
     fails = False
 
-    def _transaction(self, root: str | None, appends: bool) -> Any:
+    def _transaction(self, root: str | None, appends: bool, sure: bool = False) -> Any:
         if self.fails:
             raise StoreError("the disk is full")
-        return super()._transaction(root, appends)
+        return super()._transaction(root, appends, sure)
 
 
 @pytest.mark.parametrize("over_soon", [False, True], ids=["noticed", "over soon"])

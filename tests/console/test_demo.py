@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from lictor.console.demo import Answer, clerk, run_demo
+from lictor.console.demo import Answer, run_demo
+from lictor.console.orders import clerk, team
 from lictor.console.screen import printable
 from lictor.console.silence import Silence
 from lictor.errors import LictorError
@@ -113,24 +114,28 @@ def test_without_a_terminal_it_answers_itself_and_says_so():
     assert (code, told) == (0, "")
     parts = [
         "scripted model (no key, no network)",
-        "store     lictor.db",
-        "lookup_order(order_id=7)",
-        "denied    by agent:clerk/own-orders: Not this customer's order. It did not run.",
+        "store      lictor.db",
+        "gives      clerk: Look up orders 7 and 42.",
+        "clerk wants lookup_order(order_id=7)",
+        "denied     by agent:clerk/own-orders: Not this customer's order. It did not run.",
         "lookup_order(order_id=42)",
-        "masked    by agent:clerk/mask-card",
+        "masked     by agent:clerk/mask-card",
         "**** 1111",
+        "skipped    bookkeeper, by team:orders/permission: the books are for the staff",
+        "skipped    analyst, by lictor/loop-breaker: the same 2 answers came 2 times",
         "refund(order_id=42, amount=30.0)",
         "an approval",
         "requires_approval",
         "there is no terminal to ask in, so the demo answers itself: approve",
-        "decided   approve, by service:demo",
+        "decided    approve, by service:demo",
         "refund: 30.00 paid back for order 42",
-        "answer    Done: 30.00 paid back for order 42.",
-        "pre_tool_call   deny      not_your_order",
-        "post_tool_call  transform masked",
+        "answer     Done: 30.00 paid back for order 42.",
+        "pre_tool_call  deny      not_your_order",
+        "post_tool_call transform masked",
         "host_error:approval_unresolved",
-        "record    18 judgements",
-        "status    completed; what was really paid: 30.00 for order 42",
+        "record     98 judgements, 4 with a word",
+        "budget     ███████████░░░░░░░░░ 11,200 of 20,000 tokens, 10 of 12 turns",
+        "status     completed; what was really paid: 30.00 for order 42",
     ]
     places = [printed.find(part) for part in parts]
     assert -1 not in places, parts[places.index(-1)]
@@ -140,11 +145,11 @@ def test_without_a_terminal_it_answers_itself_and_says_so():
 
 
 def test_it_fits_a_small_terminal():
-    """At 80 columns no line is cut or longer; what comes before the question fits 24 rows."""
+    """At 80 columns no line is cut or longer; the question with what led to it fits 24 rows."""
     lines = demo()[1].splitlines()
     assert max(map(len, lines)) <= 80
-    [question] = [number for number, line in enumerate(lines) if "answers itself" in line]
-    assert question <= 23
+    [asked, answered] = [n for n, line in enumerate(lines) if "clerk wants refund" in line or "answers itself" in line]
+    assert answered - asked <= 23
 
 
 def test_as_json_it_prints_one_object():
@@ -156,7 +161,8 @@ def test_as_json_it_prints_one_object():
     [request] = shown["requests"]
     assert (request["tool"], request["arguments"]) == ("refund", {"order_id": 42, "amount": 30.0})
     assert (request["verb"], request["status"], request["decided_by"]) == ("approve", "approved", "service:demo")
-    assert [record["sequence"] for record in shown["records"]] == list(range(18))
+    assert len(shown["records"]) == 98
+    assert (shown["route"][:2], shown["turns"]) == (["clerk", "bookkeeper"], 10)
     assert CARD not in printed
 
 
@@ -191,7 +197,7 @@ def test_a_terminal_without_these_characters_gets_others():
     code, printed, told = demo(PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert (code, told) == (0, "")
     assert printed.isascii()
-    assert "status    completed" in printed
+    assert "status     completed" in printed
 
 
 # ---- at a terminal ----------------------------------------------------------------------------
@@ -203,7 +209,7 @@ def test_a_person_approves():
     assert code == 0
     shown = ["who", "the agent clerk, for ana", "order_id = 42", "amount = 30.0", "a  approve", "r  reject", "e  edit"]
     assert [part for part in shown if part not in printed] == []
-    assert re.search(r"decided   approve, by os:\w+", printed)
+    assert re.search(r"decided    approve, by os:\w+", printed)
     assert "what was really paid: 30.00 for order 42" in printed
 
 
@@ -212,8 +218,8 @@ def test_a_person_rejects_with_a_reason():
     screen = Terminal().until("then Enter").type("r").until("why?").type("It was late.")
     code, printed = screen.end()
     assert code == 0
-    assert "denied    by lictor/approval: It was late. It did not run." in printed
-    assert "I was not allowed to pay you back." in printed
+    assert "denied     by lictor/approval: It was late. It did not run." in printed
+    assert "I was not allowed to pay anything back." in printed
     assert "what was really paid: nothing" in printed
 
 
@@ -283,7 +289,7 @@ def test_decided_elsewhere_it_goes_on(folder):
     code, printed = screen.end()
     assert code == 0
     assert "somebody decided it in another process" in printed
-    assert "decided   approve, by human:bea" in printed
+    assert "decided    approve, by human:bea" in printed
     assert "what was really paid: 30.00 for order 42" in printed
     assert len((folder / "lictor.payments.txt").read_text().splitlines()) == 1
 
@@ -345,7 +351,7 @@ def test_a_server_that_does_not_answer_is_named():
     assert code == 1
     assert told.startswith("lictor: http://127.0.0.1:9/v1 does not answer (connect): ")
     assert told.count("\n") == 1
-    assert "status    failed" in printed
+    assert "status     failed" in printed
     code, printed, told = demo(*options, "--json")
     assert (code, json.loads(printed)["reason"]) == (1, "model_error:connect")
 
@@ -375,27 +381,33 @@ async def test_ctrl_c_during_a_model_call_ends_it():
 # ---- the code behind it -----------------------------------------------------------------------
 
 
-async def test_a_model_that_calls_no_tool_comes_to_an_end():
-    """An answer without calls is an answer; the run has one status and keeps every promise."""
-    outcome = await played(Silence(), ScriptedModel([say("I do not know.")]))
-    assert (outcome.result.status, outcome.result.answer, outcome.paid) == ("completed", "I do not know.", [])
+async def test_a_model_that_decides_nothing_comes_to_an_end():
+    """A supervisor that only talks is asked again twice; the run has one status and keeps every promise."""
+    outcome = await played(Silence(), ScriptedModel([say("I do not know.")] * 3))
+    assert (outcome.result.status, outcome.result.reason, outcome.paid) == ("failed", "unroutable", [])
     await invariants(outcome.result)
 
 
 @pytest.mark.parametrize(
     "script",
     [
-        [[call("lookup_order", order_id=7), call("lookup_order", order_id="?"), call("nosuch")], say("sorry")],
-        [call("refund", order_id=7, amount=1.0), call("refund", order_id=7, amount=1.0)] * 2,
-        [call("lookup_order", order_id=42)] * 9,
-        [[call("refund", order_id=42, amount=1.0), call("refund", order_id=42, amount=2.0)], say("both")],
+        [call("assign", member="clerk", instruction="go"), call("lookup_order", order_id=7), call("nosuch")],
+        [call("assign", member="clerk", instruction="go"), *[call("refund", order_id=7, amount=1.0)] * 3],
+        [call("assign", member="analyst", instruction="go"), say("well")] * 9,
+        [call("assign", member="nobody", instruction="go")] * 9,
+        [call("finish", answer="done"), say("and")],
         [say("cut", finish="length")] * 3,
+        [call("delegate", assignments=[{"member": "analyst", "instruction": "a"}]), say("FINISH: no")],
     ],
-    ids=["mixed", "stubborn", "endless", "two_requests", "cut"],
+    ids=["mixed", "stubborn", "endless", "nobody", "at_once", "cut", "delegate"],
 )
 async def test_whatever_a_model_does_there_is_one_status(script):
     """Wrong calls, repeated ones, too many and cut answers end the run by its own rules, and can all be shown."""
-    outcome = await played(Silence(), ScriptedModel(script))
+
+    def go_on(request):
+        return script[request.position] if request.position < len(script) else say("and then?")
+
+    outcome = await played(Silence(), ScriptedModel([go_on] * 60))
     assert outcome.result.status in ("completed", "stopped", "exhausted", "failed")
     await invariants(outcome.result)
 
@@ -431,9 +443,12 @@ async def test_the_demo_can_be_run_twice():
     assert first.result.answer == second.result.answer
 
 
-def test_the_clerk_of_the_demo_is_an_agent_to_look_at():
-    """`lictor hooks lictor.console.demo:clerk` works on it."""
-    assert clerk.name == "clerk"
+def test_the_team_of_the_demo_is_one_to_look_at():
+    """`lictor hooks lictor.console.orders:team` works on it; its rules are those that the demo shows."""
+    code, printed = lictor("hooks", "lictor.console.orders:team")
+    assert code == 0
+    assert [name for name in ("loop-breaker", "permission") if name not in printed] == []
+    assert (clerk.name, team.name) == ("clerk", "orders")
 
 
 def test_what_a_model_says_cannot_move_the_cursor():

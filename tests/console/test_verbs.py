@@ -494,7 +494,7 @@ def test_what_a_model_writes_cannot_move_the_cursor(lictor, asked):
         (["doctor", "--store", "sqlite:///clerk.py"], 1, r"store clerk\.py: the file is no SQLite database .*"),
         (["runs", "--store", "memory:"], 2, "memory: ends with this command; .*"),
         (["runs", "--store", "redis:"], 2, "'redis:' is no store; .*"),
-        (["run", "clerk.py:nobody", "x"], 2, "there is no 'nobody' in clerk.py; its agents are .*"),
+        (["run", "clerk.py:nobody", "x"], 2, "there is no 'nobody' in clerk.py; it has .*"),
         (["edit", "x", "--arguments", "{"], 2, "--arguments is no JSON .*"),
         (["edit", "x", "--arguments", "[1]"], 2, "--arguments must be one JSON object .*"),
         (["edit", "x"], 2, "give the changes as NAME=VALUE, or all arguments with --arguments JSON"),

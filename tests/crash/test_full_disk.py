@@ -97,11 +97,11 @@ class FullForAMoment(SqliteStore):
 
     fails = False
 
-    def transaction(self, root=None):
+    def transaction(self, root=None, **how):
         if root is not None and self.fails:
             self.fails = False
             raise StoreError("the disk is full")
-        return super().transaction(root)
+        return super().transaction(root, **how)
 
 
 async def test_a_question_that_cannot_be_written_is_no_verdict(shop):

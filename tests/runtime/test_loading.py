@@ -6,6 +6,7 @@ from lictor import Agent, Runtime, tool
 from lictor.errors import DefinitionError, DefinitionNotFound
 from lictor.hooks import Governance
 from lictor.runtime import definition_of
+from lictor.runtime.wiring import wiring_of
 from lictor.testing import ScriptedModel, call, say
 
 SHOP = '''
@@ -174,3 +175,17 @@ async def test_a_run_says_what_another_process_may_not_find(url, place, tmp_path
         assert (await runtime.start(definition_of(source), "go")).resumable_here_only == ()
     async with Runtime() as runtime:
         assert (await runtime.start(agent, "go")).resumable_here_only == ()
+
+
+async def test_another_wiring_is_recorded_and_the_run_goes_on(url):
+    """Other instructions, models or limits are told in the log, once; the same ones are not."""
+    async with Runtime(url) as runtime:
+        run = await runtime.start(clerk_of(), "refund 1")
+        request = (await run.result()).requests[0].id
+    other = clerk_of("Elsewhere.").with_(instructions="Be brief.")
+    async with Runtime(url, definitions={"clerk": other}) as runtime:
+        await runtime.docket.decide(request, "approve", by="human:ana")
+        assert (await (await runtime.run(run.id)).result("end")).answer == "Elsewhere."
+        [told] = [payload for kind, payload in (await runtime.trace(run.id)).steps if kind == "wiring_changed"]
+        assert told["from"] != told["to"]
+    assert len({wiring_of(each) for each in (clerk_of(), other, other.with_(max_steps=3), clerk_of("x"))}) == 3

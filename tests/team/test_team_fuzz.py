@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import random
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -224,10 +229,25 @@ async def one(seed: int) -> None:
     broken = World()
     places = [here.randrange(1, entries + 1) for _ in range(here.randrange(1, 4))]
     again = await broken.play(room(seed), crash=places, decide=decide(seed))
-    side_by_side = [end for *_, ends in expected for end in ends if end[0] == "cancelled"]
-    if not side_by_side:  # how far somebody had come who was broken off is a matter of time
+    broken_off = [end for *_, ends in expected for end in ends if end[0] in ("cancelled", "stopped")]
+    if not (broken_off and side_by_side(world, result.run_id)):  # how far whoever was broken off had come is chance
         assert told(broken.store, again.run_id) == expected, f"killed after {places}"
     assert (again.status, again.reason, again.answer) == (result.status, result.reason, result.answer)
+
+
+def side_by_side(world: World, root: str) -> bool:
+    """Whether members worked at the same time."""
+    working: dict[str, int] = {}
+    for item in world.store.root_entries(root):
+        if item.entry.kind in ("member_started", "member_finished"):
+            step = 1 if item.entry.kind == "member_started" else -1
+            working[item.run_id] = working.get(item.run_id, 0) + step
+        tasks = item.entry.payload.get("members", ()) if item.entry.kind == "chosen" else ()
+        calls = item.entry.payload.get("calls", ()) if item.entry.kind == "model_finished" else ()
+        many = len([call for call in calls if call["name"] == "assign"]) > 1 or "delegate" in str(calls)
+        if working.get(item.run_id, 0) > 1 or len(tasks) > 1 or many:
+            return True
+    return False
 
 
 async def ended(seed: int, entries: int) -> None:
@@ -290,3 +310,24 @@ def test_random_teams_end_once_and_the_same_after_every_kill(part: int) -> None:
 def test_many_random_teams_end_once_and_the_same_after_every_kill(part: int) -> None:
     """20,000 more."""
     played(range(1000 + part * 1000, 2000 + part * 1000))
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("part", range(4))
+def test_random_teams_over_a_file_survive_real_kills(part: int, tmp_path: Path) -> None:
+    """200 random teams over SQLite, killed by SIGKILL up to three times each: the history of an unbroken run."""
+    program = Path(__file__).with_name("kills.py")
+    here = Path(__file__).parent
+    paths = os.pathsep.join(map(str, (here, here.parent, here.parents[1] / "src")))
+    done = subprocess.run(
+        [sys.executable, str(program), str(tmp_path), str(part * 50), "50"],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (len(lines), done.returncode) == (50, 0), done.stderr
+    assert [line for line in lines if not line["same"]] == []
+    assert len([line for line in lines if line["killed"]]) > 25, "too few were killed: then the test tests nothing"

@@ -279,3 +279,20 @@ async def test_the_events_of_a_stream_end_once_and_tell_members() -> None:
     assert [event.kind for event in events].index("member_started") < [event.kind for event in events].index(
         "member_finished"
     )
+
+
+async def test_an_answer_that_was_changed_is_stored_as_it_was_released() -> None:
+    """A transform at `output`: the transcript ends with what the caller got, and is whole."""
+    from lictor.testing import invariants
+
+    def mask(context: Any) -> Any:
+        if context["interception_point"] != "output":
+            return Verdict.allow()
+        return Verdict.replace({**context["target"], "content": "masked"}, "masked")
+
+    for protocol in ("hierarchical", "sequential"):
+        team, _, _ = two(protocol, interceptors=[hook("intercept", mask)])
+        result = await World().play(team)
+        await invariants(result)
+        assert (result.answer, result.trace.final_answer) == ("masked", "masked")  # type: ignore[attr-defined]
+        assert "the end" not in str(result.trace.messages[-1])

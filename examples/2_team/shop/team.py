@@ -18,5 +18,5 @@ analyst = Agent("analyst", model="openai:gpt-5-mini", instructions="Find out wha
 refunds = Agent("refunds", model="openai:gpt-5-mini", instructions="Refund when it is due.", tools=[orders["refund"]])
 writer = Agent("writer", model="openai:gpt-5-mini", instructions="Answer the customer.", settings={"max_tokens": 800})
 team = Team("orders", members=[analyst, refunds, writer], model="openai:gpt-5",
-            interceptors=[*POLICY, RefundPermission(), LoopBreaker(on_hit=("tell", "stop"))],
+            interceptors=[*POLICY, RefundPermission()], loop_breaker=LoopBreaker(on_hit=("tell", "stop")),
             budget=Budget(max_total_tokens=200_000, max_cost_usd=1.50, max_seconds=300))

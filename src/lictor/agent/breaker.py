@@ -17,6 +17,7 @@ __all__ = ["MOST_RECALLED", "LoopBreaker", "TraceRecord", "TraceView"]
 NAME: Final = "loop-breaker"
 STEPS: Final = ("warn", "tell", "stop")
 MOST_RECALLED: Final = 64
+_made = tuple.__new__
 """Finished calls, or records, that anybody keeps for a breaker."""
 
 
@@ -220,7 +221,7 @@ def _outputs(records: Sequence[TraceRecord]) -> Iterator[tuple[int, LoopRecord]]
         record = records[place]
         if record.kind == "output" and record.is_agent:
             polling = getattr(record, "polling", False)
-            yield place, LoopRecord(record.source, record.content, tuple(record.tools), polling)
+            yield place, _made(LoopRecord, (record.source, record.content, tuple(record.tools), polling))
 
 
 def _own_skips(trace: TraceView) -> int:

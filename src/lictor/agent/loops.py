@@ -90,6 +90,9 @@ class _Step(NamedTuple):
     text: Text
 
 
+_step = tuple.__new__
+
+
 def detect_loop(records: Sequence[LoopRecord], policy: LoopPolicy) -> LoopEvidence | None:
     """Return what the newest of `records` repeat, or None.
 
@@ -102,6 +105,8 @@ def detect_loop(records: Sequence[LoopRecord], policy: LoopPolicy) -> LoopEviden
     for period in range(1, policy.window // rounds + 1):
         if period * rounds > len(steps):
             return None
+        if not _sameness(steps[-1], steps[-1 - period], policy):  # mostly; the first thing that `_repeated` looks at
+            continue
         found = _repeated(steps, period, policy)
         if found is not None and found[0] >= period * rounds:
             return _evidence(steps, period, *found)
@@ -124,6 +129,8 @@ def hits(evidence: LoopEvidence, policy: LoopPolicy, turns: Sequence[int] | None
 
 def _without_vain_polls(records: Sequence[LoopRecord]) -> list[_Step]:
     """The records without polls that told nothing new; a poll that did is progress."""
+    if not [record for record in records if record.polling]:
+        return [_step(_Step, (place, record, Text(record.content))) for place, record in enumerate(records)]
     kept: list[_Step] = []
     told: dict[Any, Any] = {}
     for place, record in enumerate(records):

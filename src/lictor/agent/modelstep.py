@@ -94,7 +94,8 @@ async def _judge_response(session: Session, command: Command, answer: Answer) ->
     stream, resolver = session.stream, None
     emission = None if stream is None else stream.ended()
     if emission is None:
-        resolver = session.resolver("step", command.key) if session.approver is not None else None
+        # Not the step of `pre_model_call`: what is asked here is never taken for what was asked there.
+        resolver = session.resolver("step", f"{command.key}:post") if session.approver is not None else None
         tokens = None if response.usage is None else _context_usage(usage)
         emission = await session.points.emit(
             session.builder.post_model_call, session.plan.model, shown, usage=tokens, resolver=resolver

@@ -217,6 +217,17 @@ def _has_type(value: Any, form: Any) -> bool:
 class _Given(Binding):
     __slots__ = ()
 
+    def shown(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """As `Binding.shown`; texts without long numbers are written as they are read."""
+        if [value for value in arguments.values() if type(value) is not str]:
+            return Binding.shown(self, tool, arguments)
+        try:
+            data = orjson.dumps(arguments)
+            shown: dict[str, Any] = self.validate(data)["arguments"]
+        except Exception:  # noqa: BLE001 - the exact way names the problem
+            return Binding.shown(self, tool, arguments)
+        return Binding.shown(self, tool, arguments) if _LONG_DIGITS(data) else shown
+
     def _problems(self, error: Exception) -> list[str]:
         if isinstance(error, ToolArgumentsInvalid):
             return list(error.problems[:MAX_PROBLEMS])

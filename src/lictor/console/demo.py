@@ -1,8 +1,7 @@
-"""`lictor demo`: a clerk who looks orders up and pays money back, governed at every step.
+"""`lictor demo`: the team of `lictor.console.orders` at work over a store, with a person who is asked.
 
-Read it as an example. It has what most uses have: tools, two policies, an agent, a Runtime that asks
-a person, and a loop that shows what happens. The run is in a store, so that it can be decided and
-driven to its end by any other process too. How it looks is in `lictor.console.screen`.
+The run is in the store, so that it can be decided and driven to its end by any other process too. How it
+looks is in `lictor.console.screen`.
 """
 
 from __future__ import annotations
@@ -14,71 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from lictor.agent import Agent, ToolContext, tool
+from lictor.console.orders import PLACE, TASK, USER, team
 from lictor.docket import Request
 from lictor.errors import LictorError
-from lictor.hooks import ALLOW, Context, Mask, Verdict, interceptor
-from lictor.models import ChatModel, Entry, ModelRequest, ScriptedModel, call
+from lictor.models import ChatModel
 from lictor.runs import Event, RunResult
 from lictor.runtime import Run, Runtime
 
-__all__ = ["PLACE", "TASK", "USER", "Answer", "Audience", "Outcome", "clerk", "run_demo"]
-
-PLACE = "lictor.console.demo:clerk"  # from there `lictor approve` loads the clerk
-USER = "ana"
-TASK = "My mug (order 42) broke, I want 30.00 back. And where is order 7?"
-ORDERS: Mapping[int, Mapping[str, str]] = {
-    7: {"customer": "ben", "status": "on its way", "card": "5555 5555 5555 4444"},
-    42: {"customer": "ana", "status": "delivered", "card": "4111 1111 1111 1111"},
-}
-
-
-@tool(read_only=True, effect="pure")
-async def lookup_order(order_id: int) -> dict[str, str]:
-    """Look up the status of an order and how it was paid."""
-    order = ORDERS.get(order_id)
-    return {"status": "unknown"} if order is None else {"status": order["status"], "card": order["card"]}
-
-
-@tool(requires_approval=True)
-def refund(order_id: int, amount: float, context: ToolContext) -> str:
-    """Pay money back for an order, to the card it was paid with."""
-    with Path(context.context["payments"]).open("a") as bank:
-        bank.write(f"{context.root_run} {amount:.2f} for order {order_id}\n")
-    return f"{amount:.2f} paid back for order {order_id}"
-
-
-@interceptor(points=["pre_tool_call"], version="1")
-def own_orders(context: Context) -> Verdict:
-    """Customers see and change their own orders only, whatever the model thinks."""
-    order = ORDERS.get(context["tool_call"]["args"]["order_id"])
-    if order is not None and order["customer"] != context["extensions"]["lictor"]["user"]["id"]:
-        return Verdict.deny("not_your_order", "Not this customer's order.")
-    return ALLOW
-
-
-def closing(request: ModelRequest) -> str:
-    """The last words of the script; they depend on what became of the refund."""
-    result = str(request.messages[-1]["content"])
-    paid = "I was not allowed to pay you back." if '"error"' in result else f"Done: {result}."
-    return f"{paid} Order 7 is not yours."
-
-
-SCRIPT: Sequence[Entry] = [
-    call("lookup_order", order_id=7),
-    call("lookup_order", order_id=42),
-    call("refund", order_id=42, amount=30.0),
-    closing,
-]
-
-clerk = Agent(
-    "clerk",
-    model=ScriptedModel(SCRIPT, id="scripted"),
-    instructions="You answer customers of a shop. Look orders up with lookup_order, pay money back with refund.",
-    tools=[lookup_order, refund],
-    interceptors=[own_orders, Mask("card", points=["post_tool_call"])],
-    max_steps=8,
-)
+__all__ = ["Answer", "Audience", "Outcome", "run_demo"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,26 +59,27 @@ class Audience(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What the demo came to: the result, its requests, and what was really paid."""
+    """What the demo came to: the result, its requests, every record, members' too, and what was really paid."""
 
     result: RunResult
     requests: Sequence[Request]
+    records: Sequence[Mapping[str, Any]]
     paid: Sequence[str]
 
 
 async def run_demo(
     audience: Audience, url: str, payments: Path, *, model: ChatModel | None = None, park: bool = False
 ) -> Outcome:
-    """Run the clerk over a store, to its end, or with `park` to where it waits.
+    """Run the team over a store, to its end, or with `park` to where it waits.
 
     Arguments:
         url: the store. payments: the file that stands in for the bank, from the root on.
-        model: stands in for the script; then no other process can load the clerk as it is.
+        model: stands in for the script; then no other process can load the team as it is.
     """
-    models = {} if model is None else {clerk.name: model}
+    models = {} if model is None else dict.fromkeys([team.name, *team.table], model)
     source = PLACE if model is None else None
     async with Runtime(url, models=models, drive="own", grace=0.0) as runtime:  # Ctrl-C waits for nobody
-        run = await runtime.start(clerk, TASK, user=USER, context={"payments": str(payments)}, source=source)
+        run = await runtime.start(team, TASK, user=USER, context={"payments": str(payments)}, source=source)
         audience.started(run.id)
         seen = 0
         while True:
@@ -146,7 +89,9 @@ async def run_demo(
             result = await run.result()
             if park or result.status != "suspended":
                 requests = await runtime.docket.requests(run=run.id)
-                return Outcome(result=result, requests=requests, paid=_paid(payments, run.id))
+                entries = [item.entry for item in runtime.store.root_entries(run.id)]
+                records = [entry.payload["record"] for entry in entries if entry.kind == "verdict"]
+                return Outcome(result=result, requests=requests, records=records, paid=_paid(payments, run.id))
             for request in result.requests:
                 await _decide(runtime, run, request, audience, seen)
 

@@ -28,15 +28,15 @@ def order_of(agent: Agent | Team) -> dict[str, Any]:
         plan = plan_for(agent, (), (), rules)
     declared = plan.declared()
     interceptors = [{**each, "fingerprint": digest(each)} for each in declared["interceptors"]]
-    return {
+    found = {
         "agent": agent.name,
         "mode": declared["mode"],
         "composition": declared["composition"],
         "policy": plan.policy,
         "interceptors": interceptors,
         "order": {point: [each["name"] for each in interceptors if point in each["points"]] for point in POINTS},
-        **({"moments": _moments(agent)} if isinstance(agent, Team) else {}),
     }
+    return found | {"moments": _moments(agent)} if isinstance(agent, Team) else found
 
 
 def _moments(team: Team) -> dict[str, list[str]]:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from lictor.console.demo import Answer
 from lictor.console.keyboard import read_line
+from lictor.console.orders import MOST_TOKENS, team
 from lictor.docket import Request
 from lictor.runs import Event
 
@@ -22,9 +23,11 @@ __all__ = ["Screen", "printable"]
 PARKED = "host_error:approval_unresolved"  # the run waits for a decision (§9); no failure
 COLOURS: Mapping[str, str] = {"deny": "red", "transform": "yellow"}
 WIDEST = 92  # columns of the question
-LABEL = 10  # columns for the kind of a step
+LABEL = 11  # columns for the kind of a step
 LONGEST = 400  # characters of a text that a line shows
 STYLES: Mapping[str, str] = {
+    "gives": "bold blue",
+    "skipped": "bold red",
     "denied": "bold red",
     "blocked": "bold red",
     "masked": "bold yellow",
@@ -36,6 +39,7 @@ STYLES: Mapping[str, str] = {
     "answer": "bold cyan",
     "failed": "bold red",
 }
+DECISIONS = frozenset({"assign", "delegate", "finish", "ask_human"})
 PARTS: Mapping[str, str] = {
     "input": "the task",
     "pre_model_call": "the request to the model",
@@ -86,7 +90,7 @@ class Screen:
 
     def intro(self, model: str, store: str, customer: str, task: str) -> None:
         """What is about to be shown."""
-        self.console.print(Text.assemble(("Lictor demo", "bold"), f": a shop's clerk, with {model}"))
+        self.console.print(Text.assemble(("Lictor demo", "bold"), f": a shop's team, with {model}"))
         self.line("store", store, dim=True)
         self.line(customer, task)
 
@@ -98,26 +102,43 @@ class Screen:
 
     def event(self, event: Event, detail: Mapping[str, Any]) -> None:
         """Show an event, if it tells something."""
-        payload = event.payload
+        payload, who = event.payload, event.path[-1].name if event.path else ""
         if event.kind == "model_started" and self._slow:
-            self.line("model", "is asked …", dim=True)
+            self.line("model", f"{who} is asked …", dim=True)
         elif event.kind == "model_retry":
             self.line("failed", f"the model call failed ({payload['error']})")
         elif event.kind == "model_finished":
-            self._proposed(detail.get("calls", ()))
-        elif event.kind == "verdict":
+            self._proposed(who, detail.get("calls", ()))
+        elif event.kind == "verdict" and "record" in payload:
             self._verdict(payload, detail)
-        elif event.kind == "tool_finished":
+        elif event.kind == "tool_finished" and payload["tool"] not in DECISIONS:
             self.line("tool", f"{payload['tool']}: {payload['content']}")
         elif event.kind == "request_decided":
             self.line("decided", f"{payload['verb']}, by {payload['decided_by']}")
+        elif event.kind == "skipped":
+            why = payload.get("message") or payload["reason"]
+            self.line("skipped", f"{payload['member']}, by {payload['by']}: {why}")
+        elif event.kind == "member_finished":
+            value = payload["value"]
+            self.line(payload["member"], str(value.get("answer") or value.get("reason") or value["status"]))
 
-    def _proposed(self, calls: Sequence[Mapping[str, Any]]) -> None:
+    def _proposed(self, who: str, calls: Sequence[Mapping[str, Any]]) -> None:
         for call in calls:
+            args = call.get("args") or {}
+            if call["name"] in DECISIONS:
+                self._decided(call["name"], args)
+                continue
             self.calls += 1
-            arguments = ", ".join(f"{name}={value!r}" for name, value in (call.get("args") or {}).items())
+            arguments = ", ".join(f"{name}={value!r}" for name, value in args.items())
             self._asked[call["id"]] = f"{call['name']}({arguments})"
-            self.line("model", f"wants {self._asked[call['id']]}")
+            self.line("model", f"{who} wants {self._asked[call['id']]}")
+
+    def _decided(self, name: str, args: Mapping[str, Any]) -> None:
+        """A decision of the supervisor."""
+        for each in args.get("assignments", [args] if "member" in args else []):
+            self.line("gives", f"{each['member']}: {each['instruction']}")
+        if name == "ask_human":
+            self.line("gives", f"a person: {args.get('reason')}")
 
     def _verdict(self, payload: Mapping[str, Any], detail: Mapping[str, Any]) -> None:
         by, reason = payload["by"] or "the host", payload["reason"] or "no reason given"
@@ -205,22 +226,33 @@ class Screen:
     # the end
 
     def records(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """The audit record: one row for each judgement, and what to know about the rows."""
+        """The audit record: a row for each judgement that was more than an allow, and how many there were."""
         table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-        for name in ("#", "point", "decision", "reason", "by", "identity"):
-            table.add_column(name, justify="right" if name == "#" else "left", no_wrap=True)
+        for name in ("point", "decision", "reason", "by", "identity"):
+            table.add_column(name, justify="left", no_wrap=True)
+        waited, told = 0, 0
         for record in records:
             verdict = record["verdict"]
+            if verdict["decision"] == "allow" and record["decided_by"] is None:
+                continue
+            told += 1
+            waited += verdict.get("reason") == PARKED
             colour = "magenta" if verdict.get("reason") == PARKED else COLOURS.get(verdict["decision"], "")
             slots = {slot["index"]: slot["name"] for slot in record.get("verdicts") or ()}
             decider = str(slots.get(record["decided_by"], "")).rpartition("/")[2]
             identity = str(record.get("input_identity") or "").removeprefix("sha256:")[:8]
             cells = (record["interception_point"], verdict["decision"], verdict.get("reason", ""), decider, identity)
-            table.add_row(str(record["sequence"]), *cells, style=colour)
+            table.add_row(*cells, style=colour)
         self.console.print(table)
-        waits = [str(record["sequence"]) for record in records if record["verdict"].get("reason") == PARKED]
-        aside = f" (in {', '.join(waits)} the run waited)" if waits else ""
-        self.line("record", f"{len(records)} judgements{aside}, hashes instead of content")
+        aside = ", the magenta one while it waited" if waited else ""
+        self.line("record", f"{len(records)} judgements, {told} with a word{aside}; hashes instead of content")
+
+    def budget(self, tokens: int, turns: int) -> None:
+        """How much of what the team may use it used."""
+        width = 20
+        full = min(width, round(width * tokens / MOST_TOKENS))
+        bar = "█" * full + "░" * (width - full)
+        self.line("budget", f"{bar} {tokens:,} of {MOST_TOKENS:,} tokens, {turns} of {team.max_turns} turns")
 
 
 def printable(text: str) -> str:

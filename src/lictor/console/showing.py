@@ -41,11 +41,12 @@ def demo(
     store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """Show a governed agent at work.
+    """Show a governed team at work.
 
-    A clerk with a scripted model looks orders up and wants to pay money back. You see a call denied by a policy, a card
-    number masked, and the audit record, and you are asked to approve the payment; without a terminal the demo answers
-    itself, and so does --json. It needs no key and no network.
+    A shop's team, with scripted models, works on a customer's order. You see who is given work, a call denied by a
+    policy, a card number masked, a member skipped by a permission, two members that go in circles stopped, and you are
+    asked to approve a payment; without a terminal the demo answers itself, and so does --json. It needs no key and no
+    network.
 
     The run is kept in a SQLite file: kill the demo while it waits, and decide in another terminal with `lictor inbox`
     and `lictor approve`, or on the page of `lictor serve`. What was paid is in a text file beside it.
@@ -79,8 +80,8 @@ def demo(
 def _screen(model: str | None, base_url: str | None, store: str | None, url: str, *, yes: bool, park: bool) -> Screen:
     from rich.console import Console
 
-    from lictor.console.demo import TASK, USER
     from lictor.console.lines import commands_for
+    from lictor.console.orders import TASK, USER
     from lictor.console.screen import Screen
 
     console = Console(highlight=False)
@@ -128,7 +129,8 @@ def _show_end(outcome: Outcome, screen: Screen) -> None:
         screen.line("note", "the model called no tool, so there was little to govern; small models often do not")
     if result.status != "failed":
         screen.console.print()
-        screen.records(result.records)
+        screen.records(outcome.records)
+        screen.budget(result.usage.total_tokens, result.trace.turn_count)
     screen.line("status", f"{result.status}; what was really paid: {', '.join(outcome.paid) or 'nothing'}")
 
 
@@ -181,7 +183,9 @@ def _as_json(outcome: Outcome, model: str, url: str) -> dict[str, Any]:
         "paid": list(outcome.paid),
         "requests": [_request_json(request) for request in outcome.requests],
         "usage": result.usage.json(),
-        "records": [dict(record) for record in result.records],
+        "records": [dict(record) for record in outcome.records],
+        "route": list(result.trace.route),
+        "turns": result.trace.turn_count,
     }
 
 

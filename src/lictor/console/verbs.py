@@ -62,7 +62,8 @@ def run(  # noqa: PLR0913 - the options of the command
     or interrupted, a run is not lost: `lictor resume` goes on with it.
     """
     agent = _loaded(target)
-    store = store or os.environ.get("LICTOR_STORE") or _store_of(target)
+    if store is None and not os.environ.get("LICTOR_STORE"):
+        store = _store_of(target)
 
     async def begin(runtime: Runtime) -> Run:
         handle = await runtime.start(agent, task, key=key, user=user, source=_place_of(target))

@@ -33,9 +33,9 @@ class _Root:
         self.order: list[tuple[str, Entry]] | None = None
         self.callbacks: list[Callable[[Entry], None]] = []
 
-    def listen(self) -> None:
-        """Let every log tell just whom it has to tell."""
-        for run_id, log in self.logs.items():
+    def listen(self, only: str | None = None) -> None:
+        """Let every log, or only that of one run, tell just whom it has to tell."""
+        for run_id, log in self.logs.items() if only is None else [(only, self.logs[only])]:
             found: list[Callable[[Entry], None]] = []
             if self.order is not None:
                 found.append(self._ordering(run_id, self.order))
@@ -69,10 +69,11 @@ class MemoryStore:
         log = self._logs[run_id] = Log()
         if run_id != root or root in self._roots:
             shared = self._root(root)
+            first = shared.order is None
             if shared.order is None:
                 shared.order = [(root, entry) for entry in self.entries(root)]
             shared.logs[run_id] = log
-            shared.listen()
+            shared.listen(None if first else run_id)
         return log
 
     def _root(self, root: str) -> _Root:

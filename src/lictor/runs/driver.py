@@ -81,7 +81,8 @@ def _absorbed(
     elif before is not None:
         raise exc
     else:
-        live.record("cause", Cause("cancelled", by="caller").json())
+        if not live.finished:  # it may have come to its end in this very moment
+            live.record("cause", Cause("cancelled", by="caller").json())
         exc_to_raise = exc
     task = asyncio.current_task()
     if task is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from lictor.journal import Entry, Log, Store
@@ -111,6 +111,14 @@ class LiveRun(Generic[S]):
             listener(entry)
         if kind in self._kinds:
             self.state, self.due = self._advance(self.state, entry)
+
+    def history(self) -> Callable[[], Sequence[Entry]]:
+        """A way to the log as it is now, which is read only when somebody wants it."""
+        log, size = self._log, self._log.size
+        if log.start:  # the earlier ones are in a file
+            return lambda: self.store.entries(self.run_id)[:size]
+        entries = log.entries
+        return lambda: entries[:size]
 
     def holds(self, log: Log) -> bool:
         """Whether `log` is what this run appends to."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lictor.agent import Session
-from lictor.errors import ConversationBusy, NotResumable
+from lictor.errors import ConversationBusy, DefinitionError, NotResumable
 from lictor.journal import Store, Table
 from lictor.runs import TERMINAL
+from lictor.runtime.importing import imported
 from lictor.runtime.row import RUNS, RunRow
 
 __all__ = ["Conversation", "Conversations"]
@@ -73,6 +74,19 @@ class Conversations:
             self._rows[name] = replace(known, owner=run_id)
         brings = ("messages", "numbered", "positions", "labels")
         return {name: getattr(known, name) for name in brings}
+
+    def begin(self, name: str, messages: Sequence[Mapping[str, Any]]) -> Conversation:
+        """A conversation that comes from elsewhere; see `imported`. Raises ConversationBusy, DefinitionError."""
+        kept, calls = imported(messages)
+        with self._store.transaction():
+            known = self.get(name)
+            busy = self.owner(name)
+            if busy is not None:
+                raise ConversationBusy(f"conversation {name!r} belongs to run {busy.run_id} until that ends")
+            if known.messages or known.version:
+                raise DefinitionError(f"conversation {name!r} has messages already; import into a new one")
+            self._rows[name] = begun = replace(known, messages=kept, numbered=calls)
+        return begun
 
     def take_again(self, name: str | None, run_id: str, session: Session) -> None:
         """Let the next attempt of a failed run write. Raises ConversationBusy, NotResumable when others went on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, TypeAlias
 
 from lictor.agent import NO_GOVERNANCE, Agent, Options, Session, assemble, here_only, split_limits
@@ -13,10 +14,11 @@ from lictor.journal import Store
 from lictor.models import ChatModel
 from lictor.runs import Budget, Ledger, Step, check_watchers
 from lictor.runtime.row import RunRow
+from lictor.runtime.wiring import wiring_of
 from lictor.team import Team, assemble_team, split_team_limits
 from lictor.values import Clock, freeze
 
-__all__ = ["Definition", "Definitions", "Load", "check_limits", "lost_of"]
+__all__ = ["Definition", "Definitions", "Load", "check_limits", "limits_of", "lost_of"]
 
 Definition: TypeAlias = Agent | Team
 Load: TypeAlias = Callable[[str], Definition]
@@ -40,6 +42,7 @@ class Definitions:
         "_sources",
         "_unloadable",
         "_watchers",
+        "_wirings",
         "given",
     )
 
@@ -55,6 +58,7 @@ class Definitions:
         self._agents: dict[str, Definition] = {}
         self._sources: dict[str, Definition] = {}
         self._unloadable: dict[str, str] = {}
+        self._wirings: dict[int, str] = {}
         self._load = load
         self._governance = governance
         self._scopes = (("runtime", interceptors),) if interceptors else ()
@@ -100,6 +104,13 @@ class Definitions:
         except DefinitionNotFound:
             return False
         return True
+
+    def wiring(self, row: RunRow) -> str:
+        """How the agent of a run is put together, as a digest; made once."""
+        agent = self.find(row)
+        if id(agent) not in self._wirings:
+            self._wirings[id(agent)] = wiring_of(agent)
+        return self._wirings[id(agent)]
 
     def retry(self, row: RunRow) -> None:
         """Try again to load what could not be loaded."""
@@ -171,6 +182,19 @@ def check_limits(
         return None, bounds, budget
     max_steps, budget = split_limits(definition, limits)
     return max_steps, {}, budget
+
+
+def limits_of(definition: Definition | None, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The limits that hold for a run that was started with `given`; only those when its agent is not known."""
+    if definition is None:
+        return given
+    max_steps, bounds, budget = check_limits(definition, given)
+    found = {name: getattr(definition, name, None) for name in ("max_steps", "max_turns", "max_handoffs")}
+    found |= bounds if max_steps is None else {"max_steps": max_steps}
+    for name in () if budget is None else [each.name for each in fields(budget) if each.init]:
+        both = [value for value in (found.get(name), getattr(budget, name)) if value is not None]
+        found[name] = min(both) if len(both) > 1 else (both or [None])[0]
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def lost_of(definition: Definition, session: Session) -> tuple[str, ...]:

@@ -19,8 +19,9 @@ class RunRow:
     """A root run: what it was started with, and how far it is.
 
     `status` is `queued`, `running`, `waiting`, `cancelling`, or terminal. `policy` is the
-    fingerprint it was started under, `source` where its definition was loaded from (`file.py:name`).
-    `erased`: when what it said and did was erased. Everything is JSON.
+    fingerprint it was started under, `wiring` that of how its agent is put together, `source` where its
+    definition was loaded from (`file.py:name`). `erased`: when what it said and did was erased.
+    Everything is JSON.
     """
 
     run_id: str
@@ -36,6 +37,7 @@ class RunRow:
     limits: Mapping[str, Any] = field(default_factory=dict)
     approval_deadline: float | None = None
     policy: str | None = None
+    wiring: str | None = None
     source: str | None = None
     lost_records: int = 0
     messages: tuple[Mapping[str, Any], ...] = ()

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal
 
 from lictor import faults
-from lictor.agent import AgentTrace, Session, result_of, trace_of
+from lictor.agent import Session, result_of
 from lictor.docket import Docket, Request
 from lictor.errors import DefinitionError, NotResumable, PolicyChanged
 from lictor.hooks import Governance
 from lictor.journal import Store, open_store
 from lictor.models import ChatModel
 from lictor.runs import TERMINAL, Cause, RunResult, User
-from lictor.runtime.auditing import CallAudit, audit_calls
 from lictor.runtime.commands import Commands
-from lictor.runtime.conversations import Conversation, Conversations
+from lictor.runtime.conversations import Conversations
 from lictor.runtime.definitions import Definition, Definitions, Load, check_limits, lost_of
 from lictor.runtime.handle import Run
-from lictor.runtime.listing import ChildRun, children_of, root_of, rows_of
+from lictor.runtime.reading import Reading
 from lictor.runtime.row import RUNS, RunRow, checked
 from lictor.runtime.stints import Stints
 from lictor.runtime.targets import definition_of
-from lictor.team import TeamTrace, begun, team_trace_of
+from lictor.team import begun
 from lictor.values import Clock, new_id
 
 __all__ = ["Runtime"]
@@ -32,7 +31,7 @@ __all__ = ["Runtime"]
 EMPTY: Mapping[str, Any] = {}
 
 
-class Runtime:
+class Runtime(Reading):
     """Drives runs over a store.
 
     Arguments:
@@ -195,7 +194,11 @@ class Runtime:
         session = self._stints.fresh(row)
         lost = lost_of(agent, session) if self.store.durable else ()
         session.live.record("run_started", begun(session) | ({"resumable_here_only": list(lost)} if lost else {}))
-        return session, self._stints.begin(replace(row, policy=session.plan.policy))
+        wiring = self._definitions.wiring(row)
+        return session, self._stints.begin(replace(row, policy=session.plan.policy, wiring=wiring))
+
+    def _handle(self, run_id: str) -> Run:
+        return Run(self, run_id)
 
     async def run(self, run_id: str) -> Run:
         """A handle on a run; raises NotResumable when there is none with this id."""
@@ -247,75 +250,6 @@ class Runtime:
 
     # reading
 
-    def row(self, run_id: str) -> RunRow:
-        """What is stored of a root run; raises NotResumable when there is none with this id."""
-        row = self._rows.get(run_id)
-        if row is None:
-            raise NotResumable(f"there is no run {run_id!r} in this store")
-        return row
-
-    def definition(self, run_id: str) -> Definition | None:
-        """The agent or team of a root run, if it is known here."""
-        row = self.row(run_id)
-        return self._definitions.find(row) if self._definitions.knows(row) else None
-
-    def limits(self, run_id: str) -> Mapping[str, Any]:
-        """The limits of a root run that are set: fields of Budget, `max_steps`, `max_turns`, `max_handoffs`.
-
-        Only those it was started with, when its agent is not known here.
-        """
-        row, definition = self.row(run_id), self.definition(run_id)
-        if definition is None:
-            return row.limits
-        max_steps, bounds, budget = check_limits(definition, row.limits)
-        found = {name: getattr(definition, name, None) for name in ("max_steps", "max_turns", "max_handoffs")}
-        found |= {"max_steps": max_steps or found["max_steps"], **bounds}
-        for name in () if budget is None else (each.name for each in fields(budget) if each.init):
-            own = getattr(budget, name)
-            given = [value for value in (found.get(name), own) if value is not None]
-            found[name] = min(given) if name in found and given else own
-        return {name: value for name, value in found.items() if value is not None}
-
-    async def trace(self, run_id: str) -> AgentTrace | TeamTrace:
-        """The transcript and steps of a run (root or nested), in any status; of a team its records too."""
-        row = self._rows.get(run_id)
-        entries = self.store.entries(run_id)
-        if entries and "team" in entries[0].payload:
-            return team_trace_of(run_id, entries, row.messages if row else ())
-        found = trace_of(run_id, entries, row.messages if row else ())
-        return found if row is None or row.erased is None else replace(found, status=row.status)
-
-    async def audit(self, run_id: str) -> list[CallAudit]:
-        """Every tool call of a run and of those below it: who let it pass, as what, and what became of it.
-
-        Payload-free: digests, ids, names, reasons and times. Raises NotResumable when there is no such run.
-        """
-        root = root_of(self.store, run_id)
-        found = audit_calls(self.store.root_entries(root), await self.docket.requests(run=root))
-        return [each for each in found if run_id in (root, *[step.run_id for step in each.path])]
-
-    async def children(self, run_id: str) -> list[ChildRun]:
-        """The runs directly below a run (root or nested), oldest first; raises NotResumable when there is none."""
-        return children_of(self.store.root_entries(root_of(self.store, run_id)), run_id)
-
-    async def runs(
-        self,
-        *,
-        status: str | Iterable[str] | None = None,
-        conversation: str | None = None,
-        user: User | str | None = None,
-        limit: int = 50,
-        after: str | None = None,
-    ) -> list[Run]:
-        """Root runs, newest first.
-
-        Arguments:
-            status, conversation, user: only those; `status` may be several.
-            limit, after: a page of at most `limit` behind the run with id `after`.
-        """
-        rows = rows_of(self.store, status=status, conversation=conversation, user=user, limit=limit, after=after)
-        return [Run(self, row.run_id) for row in rows]
-
     async def wait(self, run_id: str, until: str) -> RunResult:
         """Wait for a park or the end; see `Run.result`."""
         row = await self.settled(run_id, until)
@@ -364,10 +298,6 @@ class Runtime:
                 await self.interrupt(owner.run_id, Cause("cancelled", None, "runtime:on_busy"))
             await self.wait(owner.run_id, "end")
             owner = self._conversations.owner(name)
-
-    async def conversation(self, name: str) -> Conversation:
-        """A conversation as stored; empty when unknown."""
-        return self._conversations.get(name)
 
     def _decided(self, request: Request) -> None:
         self._stints.decided(request)

@@ -147,9 +147,7 @@ class Stints:
             return
         faults.reach("claim.before_first_step")
         if session is not None and self.clock.now() > row.created + LEASE_SECONDS:
-            with self.store.transaction(
-                run_id
-            ):  # stopped since its start for longer than a lease: LostLease if it is gone
+            with self.store.transaction(run_id):  # stopped since its start for too long: LostLease if it is gone
                 pass
         if session is None:
             session = self._definitions.session(row, self.store, self.clock, self.docket)
@@ -163,6 +161,7 @@ class Stints:
                 self.store.release(run_id, self.owner)
             return
         self.store.grows(run_id, partial(self._grown, run_id))
+        self._rewired(row, session)
         self._live[run_id] = session
         session.live.task = asyncio.current_task()
         try:
@@ -174,6 +173,14 @@ class Stints:
             del self._live[run_id]
             self._settle(run_id, session)
             self._kept.over(run_id)
+
+    def _rewired(self, row: RunRow, session: Session) -> None:
+        """Record that a run goes on with an agent that is put together in another way (models, limits, …)."""
+        if row.wiring is None or row.wiring == (wiring := self._definitions.wiring(row)):
+            return
+        with self.store.transaction(row.run_id):
+            session.live.record("wiring_changed", {"from": row.wiring, "to": wiring})
+            self._rows[row.run_id] = replace(row, wiring=wiring)
 
     def _claimed(self, run_id: str) -> RunRow | None:
         """Take the lease of a run that has something to do; its row, or None when it is not for us."""

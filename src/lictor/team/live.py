@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from lictor.agent import Session, Window, blocks, safe_value, used_below
+from lictor.agent import Session, Window, safe_value, used_below
 from lictor.errors import NotSerializable, ToolArgumentsInvalid
 from lictor.hooks import Bound, Emission, Raised, Verdict, awaited, pending, verdict_of
 from lictor.runs import Budget, Ledger, Usage
 from lictor.team.decisions import unroutable
-from lictor.team.interceptor import Hook
+from lictor.team.interceptor import WRAPS, Hook, has
 from lictor.team.trace import TeamTrace, Told
 from lictor.team.wrapping import ModelRequestView
 from lictor.values import freeze
@@ -36,25 +37,45 @@ class TeamLive:
         per_run: the interceptors given for this run, as they go on to the members.
     """
 
-    __slots__ = ("_accounts", "children", "hooks", "per_run", "prepared", "team", "told")
+    __slots__ = (
+        "_accounts",
+        "_having",
+        "children",
+        "hooks",
+        "per_run",
+        "prepared",
+        "team",
+        "told",
+        "working",
+        "wrapping",
+    )
 
     asks = "feedback"
 
     def __init__(self, team: Team, hooks: Sequence[Hook], told: Told, per_run: Any = ()) -> None:
         self.team = team
         self.hooks = tuple(hooks)
+        self.wrapping = tuple([hook for hook in hooks if any(has(hook.target, name) for name in ("wrap", *WRAPS))])
         self.per_run = per_run
         self.told = told
         self.children: dict[str, Session] = {}
+        self.working: dict[str, asyncio.Event] = {}  # tasks whose step is under way here
         self._accounts: dict[str, Ledger] = {}
+        self._having: dict[str, list[Hook]] = {}  # who has a method for a moment, switched on or off
         self.prepared: dict[str, Any] = {}  # what the hooks before a model call said, until the gate asks for it
 
     def trace(self, session: Session) -> TeamTrace:
         """The run as it is now."""
         live = session.live
         machine: Any = live.machine
-        entries = live.store.entries(live.run_id)
-        return TeamTrace(self.told, live.state, machine, live.ledger.usage, live.clock.now(), entries)
+        return TeamTrace(self.told, live.state, machine, live.ledger.usage, live.clock.now(), live.history())
+
+    def asked(self, moment: str) -> list[tuple[Hook, Any]]:
+        """Whoever has a word at a moment and is not switched off, with the method that says it."""
+        if moment not in self._having:
+            self._having[moment] = [hook for hook in self.hooks if has(hook.target, moment)]
+        having = self._having[moment]
+        return [(hook, getattr(hook.target, moment)) for hook in having if getattr(hook.target, "enabled", True)]
 
     # between the supervisor and its model
 
@@ -62,13 +83,13 @@ class TeamLive:
         """Let the hooks before the call change the request; what they say comes as their slots of the emission."""
         plan = session.plan
         self.prepared.clear()
-        asked = [(hook, name) for name in BEFORE for hook in self.hooks if hook.method(name) is not None]
+        asked = [(hook, name, method) for name in BEFORE for hook, method in self.asked(name)]
         if not asked:
             return messages, plan.specs, plan.settings
         view = ModelRequestView(messages=list(messages), tools=list(plan.specs), settings=dict(plan.settings))
-        for hook, name in asked:
+        for hook, name, method in asked:
             trace = self.trace(session)
-            answer: Any = await self._said(session, hook.method(name), trace, view)
+            answer: Any = await self._said(session, method, trace, view)
             reason = trace.resumed()
             if reason is not None and (answer is None or answer is True):
                 answer = Verdict.escalate("suspended", reason)
@@ -202,13 +223,15 @@ class TeamHistory:
 
     def select(self, messages: Sequence[Mapping[str, Any]], budget: int | None) -> Sequence[Mapping[str, Any]]:
         """Pairs of call and result are never parted, and what is left of the conversation begins with a user."""
-        old, new = messages[: self._brought], list(blocks(messages[self._brought :]))
+        old, new = messages[: self._brought], messages[self._brought :]
         shown = list(Window().select(old, self._window)) if self._window and old else []
         while shown and shown[0]["role"] != "user":  # some providers want somebody who asks first
             del shown[0]
-        task, pairs = new[:1], new[1:]
-        pairs = pairs[len(pairs) - min(self._records, len(pairs)) :]
-        return [*shown, *[message for block in (*task, *pairs) for message in block]]
+        place, wanted = len(new), self._records
+        while wanted and place > 1:
+            place -= 1
+            wanted -= new[place]["role"] != "tool"  # a result goes with the decision before it
+        return [*shown, *new[:1], *new[place:]]
 
 
 def bound_of(name: str, points: Sequence[str], target: Any, always: bool) -> Bound:

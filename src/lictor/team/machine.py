@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from lictor.agent import AgentMachine, AgentState, due_calls
 from lictor.journal import Entry
 from lictor.runs import Command
-from lictor.team.route import Ask, Finish, Go, Hierarchical, Move, Route, RouteState, Unroutable
+from lictor.team.route import ASK, Ask, Finish, Go, Hierarchical, Move, Route, RouteState, Unroutable
 from lictor.team.state import ENDED, ENDING, FINISHED, NEW, RUNNING, TEAM_FOLD, Task, TeamState, recorded
 
 __all__ = ["MOST_REFUSED", "TeamMachine"]
@@ -63,11 +63,10 @@ class TeamMachine(AgentMachine):
             team = TEAM_FOLD["cause"](team, event.payload["ends"], before)
         if kind == "output" and before.extra.answer is not None:
             state = state.but(messages=(*before.messages, event.payload["message"]))
-        pending = (team.answer,) if team.answer is not None and not state.calls and not state.answered else None
-        waits = state.waits
-        if waits and kind in SETTLES:
-            waits = {key: wait for key, wait in waits.items() if key != SETTLES[kind].format(**event.payload)}
-        state = state.but(extra=team, reasks=team.refused, pending=pending, waits=waits)
+        if state.waits and kind in SETTLES:
+            settled = SETTLES[kind].format(**event.payload)
+            state = state.but(waits={key: wait for key, wait in state.waits.items() if key != settled})
+        state = _with_team(state, team)
         return state, self.due(state)
 
     def due(self, state: AgentState) -> tuple[Command, ...]:
@@ -80,13 +79,13 @@ class TeamMachine(AgentMachine):
         if not team.opened:
             return () if _waits(state, OPEN.key) else (OPEN,)
         if state.calls:
-            if team.node and self.ends_nodes and all(call.status in DECIDED for call in state.calls):
+            if team.node and self.ends_nodes and not [call for call in state.calls if call.status not in DECIDED]:
                 key = f"node_end:{team.turn}"
                 return () if _waits(state, key) else (Command(key, "node_end"),)
-            return tuple(_working(state, team))
+            return _working(state, team)
         if state.phase != "loop" or state.pending is not None:
             return AgentMachine.step_of(self, state)
-        if any(task.status != ENDED for task in team.tasks):
+        if [task for task in team.tasks if task.status != ENDED]:
             return tuple(_tasks(state, team.of_call(None)))
         if team.refused > MOST_REFUSED:
             return (GIVE_UP,)
@@ -107,6 +106,8 @@ class TeamMachine(AgentMachine):
 
     def _move(self, state: AgentState, team: TeamState) -> Move:
         """What the protocol says; one that fails, or sends work to nobody, ends the run."""
+        if type(self.route) is Hierarchical:  # always the same, whatever there is to see
+            return ASK
         name = self.route.name
         try:
             move: Any = self.route.next(self.view(state), team.records[-1] if team.records else None)
@@ -127,6 +128,14 @@ class TeamMachine(AgentMachine):
         return RouteState(self.members, str(task), team.outcomes, team.chosen, team.records, team.turn, team.handoffs)
 
 
+def _with_team(state: AgentState, team: TeamState) -> AgentState:
+    """The supervisor's state with the team's; many entries change nothing there."""
+    pending = (team.answer,) if team.answer is not None and not state.calls and not state.answered else None
+    if team is state.extra and team.refused == state.reasks and pending == state.pending:
+        return state
+    return state.but(extra=team, reasks=team.refused, pending=pending)
+
+
 def _only_finishes(payload: Mapping[str, Any]) -> bool:
     return all(call["name"] == "finish" for call in payload.get("calls", ()))
 
@@ -136,14 +145,19 @@ def _waits(state: AgentState, key: str) -> bool:
     return wait is not None and wait.verb is None
 
 
-def _working(state: AgentState, team: TeamState) -> Iterator[Command]:
+def _working(state: AgentState, team: TeamState) -> tuple[Command, ...]:
     """An open response: a decision that may run lets its members work first."""
+    found: list[Command] = []
     for command in due_calls(state.calls, None):
-        tasks = team.of_call(command.args) if command.kind == "tool" else ()
-        if all(task.status == ENDED for task in tasks):
-            yield command
+        open_tasks: Sequence[Task] = ()
+        if command.kind == "tool" and team.tasks:
+            tasks = team.of_call(command.args)
+            open_tasks = [task for task in tasks if task.status != ENDED]
+        if open_tasks:
+            found.extend(_tasks(state, open_tasks))
         else:
-            yield from _tasks(state, tasks)
+            found.append(command)
+    return tuple(found)
 
 
 def _tasks(state: AgentState, tasks: Sequence[Task]) -> Iterator[Command]:
@@ -170,6 +184,8 @@ def _ending(state: AgentState, team: TeamState) -> Iterator[Command]:
         command = _step(task)
         if command is not None and (task.status == ENDING or graceful):
             yield command
+        elif command is not None:  # its step is cancelled, and ends it; unless nobody had begun with it yet
+            yield Command(f"{command.key}:ending", "member_ending", task.id)
     waiting = {task.call for task in busy}
     if state.calls:
         yield from [command for command in due_calls(state.calls, state.cause) if command.args not in waiting]

@@ -46,7 +46,7 @@ async def work(session: Session, team: TeamLive, task: Task) -> Worked | None:
         refused = _refusal(session)
         if refused is not None:
             return Worked(value={"status": "failed", "reason": refused})
-    child = child_of(session, team, member, task)
+    child = child_of(session, team, member, task, fresh)
     if fresh:
         live.ledger.root.children += 1
         child.live.record("run_started", begun(child))
@@ -75,11 +75,14 @@ def _refusal(session: Session) -> str | None:
     return "max_children" if session.live.ledger.root.children >= session.agent.max_children else None
 
 
-def broken_off(session: Session, task: Task) -> Worked:
-    """What a member came to that was cancelled; what it had used is counted."""
+def broken_off(session: Session, team: TeamLive, task: Task) -> Worked:
+    """What a member came to that was cancelled, maybe just after its end; what it had used is counted."""
     value = {"status": "cancelled", "reason": "cancelled"}
-    if task.child is None or not session.live.store.entries(task.child):
+    entries = session.live.store.entries(task.child or "")
+    if task.child is None or not entries:
         return Worked(value=value)
+    if entries[-1].kind == "run_finished":
+        return _worked(child_of(session, team, team.team.supervision.member(task.member), task))
     return Worked(value=value, usage=used_below(session.live.store, task.child))
 
 
@@ -92,8 +95,8 @@ async def _plain(session: Session, member: Any, task: Task) -> Worked:
     return Worked(value={"status": "completed", "answer": answer})
 
 
-def child_of(session: Session, team: TeamLive, member: Any, task: Task) -> Session:
-    """The run of a member, refolded if it was there."""
+def child_of(session: Session, team: TeamLive, member: Any, task: Task, fresh: bool = False) -> Session:
+    """The run of a member, refolded unless it is `fresh`."""
     live, options = session.live, session.options
     run_id = task.child or ""
     below = replace(
@@ -113,13 +116,23 @@ def child_of(session: Session, team: TeamLive, member: Any, task: Task) -> Sessi
     if isinstance(member, Team):
         from lictor.team.running import assemble_team
 
-        return assemble_team(member, below, run_id=run_id, path=path, store=live.store, clock=live.clock, ledger=ledger)
+        return assemble_team(
+            member, below, run_id=run_id, path=path, store=live.store, clock=live.clock, ledger=ledger, fresh=fresh
+        )
     steps = None
     if team.team.route.name == "handoff":
         steps = {**(SOURCED_STEPS if member.sources else STEPS)}
         steps["model"] = _unless_handed(steps["model"])
     return assemble(
-        member, below, run_id=run_id, path=path, store=live.store, clock=live.clock, ledger=ledger, steps=steps
+        member,
+        below,
+        run_id=run_id,
+        path=path,
+        store=live.store,
+        clock=live.clock,
+        ledger=ledger,
+        steps=steps,
+        fresh=fresh,
     )
 
 

@@ -62,7 +62,7 @@ async def judge(
         shown: what a person is shown, and what an approval binds to.
         asks: whether somebody can be asked at all.
     """
-    asked = [(hook, method) for hook in team.hooks if (method := hook.method(moment)) is not None]
+    asked = team.asked(moment)
     if not asked:
         return PROCEEDS
     trace = team.trace(session)
@@ -71,22 +71,38 @@ async def judge(
     rules = session.options.governance
     answers: list[tuple[str, Verdict, bool]] = []
     for hook, method in asked:
-        verdict = await _answer(method, (trace, *about), rules.timeout)
-        reason = trace.resumed()
-        if reason is not None and verdict is ALLOW:
-            verdict = Verdict.escalate("suspended", reason)
-        verdict = keep_extras(session, trace) or verdict
-        answers.append((hook.name, verdict, rules.mode == "enforce" or hook.always_enforce))
+        answer = _said(method, (trace, *about))
+        if answer is not ALLOW and type(answer) is not Verdict:
+            answer = await _verdict(answer, rules.timeout)
+        if trace.suspended is not None:
+            reason = trace.resumed()
+            answer = Verdict.escalate("suspended", reason) if answer is ALLOW and reason is not None else answer
+        if trace.extras != trace.given:
+            answer = keep_extras(session, trace) or answer
+        answers.append((hook.name, answer, rules.mode == "enforce" or hook.always_enforce))
+<<<<<<< HEAD
+    if all(verdict is ALLOW for _, verdict, _ in answers):
+=======
+    if not [verdict for _, verdict, _ in answers if verdict is not ALLOW]:
+>>>>>>> teambench
+        return PROCEEDS
     ruled = await _ruling(session, moment, key, answers, shown if asks else None)
-    if ruled is not PROCEEDS or any(verdict is not ALLOW for _, verdict, _ in answers):
-        _record(session, moment, ruled, answers, shown.get("member"))
+    _record(session, moment, ruled, answers, shown.get("member"))
     return ruled
 
 
-async def _answer(method: Any, given: Sequence[Any], timeout: float | None) -> Verdict:
-    """One answer as a verdict; raising and being late are denies of the host (§6.3)."""
+def _said(method: Any, given: Sequence[Any]) -> Any:
+    """What a hook answers, nothing and True as a verdict already; what it raises as `Raised`."""
     try:
         answer = method(*given)
+    except Exception as exc:  # noqa: BLE001 - whatever a hook raises is its "no"
+        return Raised(exc)
+    return ALLOW if answer is None or answer is True else answer
+
+
+async def _verdict(answer: Any, timeout: float | None) -> Verdict:
+    """Any answer as a verdict; raising and being late are denies of the host (§6.3)."""
+    try:
         if pending(answer):
             answer = await awaited(answer, timeout)
     except Exception as exc:  # noqa: BLE001 - whatever a hook raises is its "no"

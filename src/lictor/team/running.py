@@ -12,7 +12,7 @@ from lictor.hooks import arrange
 from lictor.journal import MemoryStore, Store
 from lictor.runs import Cause, Event, Ledger, RunResult, Step, check_watchers, follow_driven
 from lictor.team.interceptor import has
-from lictor.team.live import TeamHistory, TeamLive
+from lictor.team.live import CURRENT, TeamHistory, TeamLive
 from lictor.team.machine import TeamMachine
 from lictor.team.members import begun
 from lictor.team.steps import TEAM_STEPS
@@ -67,11 +67,7 @@ def assemble_team(  # noqa: PLR0913 - the parts of a run
     added = supervision.added(hooks)
     if added:
         given = [*arrange([("run", per_run)]), *added]
-    options = replace(
-        options,
-        scopes=(*options.scopes, (f"team:{team.name}", team.interceptors)),
-        interceptors=given,
-    )
+    options = replace(options, scopes=supervision.scopes(options.scopes), interceptors=given)
     machine = TeamMachine(
         history=options.messages,
         numbered=options.numbered,
@@ -102,10 +98,11 @@ def assemble_team(  # noqa: PLR0913 - the parts of a run
         TeamOptions(bounds["max_turns"], bounds["max_handoffs"], team.record_window, team.history_window),
         entries[0].at if entries else clock.now(),
     )
-    session.mediator = TeamLive(team, hooks, told, per_run)
+    session.mediator = mediator = TeamLive(team, hooks, told, per_run)
     session.history = TeamHistory(len(options.messages), team.history_window, team.record_window)
     names = tuple(team.table)
-    session.models = tuple([SupervisorModel(model, names, team.finish_marker, hooks) for model in session.models])
+    wraps = mediator.wrapping
+    session.models = tuple([SupervisorModel(model, names, team.finish_marker, wraps) for model in session.models])
     return session
 
 
@@ -159,9 +156,21 @@ async def drive_team(session: Session) -> None:
 
 
 async def flow(session: Session, watchers: Sequence[Any]) -> None:
-    """One stint of a team or an agent; a wrap that fails, or does not let it go on, ends the run."""
+    """One stint of a team, which its own tools and interceptors are about meanwhile, or of an agent."""
+    if session.mediator is None:
+        await stint(session, watchers)
+        return
+    token = CURRENT.set(session)
+    try:
+        await _wrapped(session, watchers)
+    finally:
+        CURRENT.reset(token)
+
+
+async def _wrapped(session: Session, watchers: Sequence[Any]) -> None:
+    """A stint of a team inside its wraps; one that fails, or does not let it go on, ends the run."""
     team: Any = session.mediator
-    if team is None or not wraps_of(team.hooks, "flow"):
+    if not wraps_of(team.wrapping, "flow"):
         await stint(session, watchers)
         return
     begun: list[bool] = []
@@ -173,7 +182,7 @@ async def flow(session: Session, watchers: Sequence[Any]) -> None:
     step = WrappedStep(kind="flow", name=team.team.name, given=session.options.task)
     cause = Cause("stopped", "not_continued", "wrap")
     try:
-        await around(team.hooks, step, inner)
+        await around(team.wrapping, step, inner)
     except StoreError:
         raise
     except Exception as exc:  # noqa: BLE001 - a wrap is foreign code; what it raises ends the run, typed and recorded

@@ -121,9 +121,16 @@ class TeamState(NamedTuple):
     settled: bool = False
     hurried: bool = False
 
+    def but(self, **changes: Any) -> TeamState:
+        """This state with other values; `_replace` in a third of the time."""
+        values = [*self]
+        for name in changes:
+            values[PLACES[name]] = changes[name]
+        return _tuple(TeamState, values)
+
     def task(self, task_id: str) -> Task:
-        """The task with this id."""
-        for task in self.tasks:
+        """The task with this id; mostly the newest is asked for."""
+        for task in self.tasks[::-1]:
             if task.id == task_id:
                 return task
         raise KeyError(task_id)
@@ -133,19 +140,21 @@ class TeamState(NamedTuple):
         return tuple([task for task in self.tasks if task.call == call_id])
 
 
+PLACES = {name: place for place, name in enumerate(TeamState._fields)}
+_tuple = tuple.__new__
 Fold = Callable[[TeamState, Mapping[str, Any], AgentState], TeamState]
 
 
 def _opened(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
-    return team._replace(opened=True)
+    return team.but(opened=True)
 
 
 def _admitted(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
-    return team._replace(admitted=True, node=True)
+    return team.but(admitted=True, node=True)
 
 
 def _node_ended(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
-    return team._replace(node=False)
+    return team.but(node=False)
 
 
 def _call_judged(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
@@ -155,13 +164,13 @@ def _call_judged(team: TeamState, payload: Mapping[str, Any], state: AgentState)
         return team
     if payload["decision"] != "allow":
         again = any(one.status == "done" for one in state.calls) or not team.admitted
-        return team if again else team._replace(refused=team.refused + 1)  # once for each response
+        return team if again else team.but(refused=team.refused + 1)  # once for each response
     args = payload.get("args", call.args) or {}
-    team = team._replace(refused=0, admitted=False, turn=team.turn + team.admitted)  # several calls, one decision
+    team = team.but(refused=0, admitted=False, turn=team.turn + team.admitted)  # several calls, one decision
     decided = Record("supervisor", "decision", decision_of(call.name, args).text)
-    team = team._replace(records=(*team.records, decided))
+    team = team.but(records=(*team.records, decided))
     if call.name == "finish":
-        return team._replace(answer=str(args.get("answer") or ""))
+        return team.but(answer=str(args.get("answer") or ""))
     given = args.get("assignments", ()) if call.name == "delegate" else (args,) if call.name == "assign" else ()
     tasks = tuple(
         Task(
@@ -174,11 +183,11 @@ def _call_judged(team: TeamState, payload: Mapping[str, Any], state: AgentState)
         for place, each in enumerate(given)
     )
     last = tasks[0].member if tasks else team.last
-    return team._replace(tasks=(*team.tasks, *tasks), numbered=team.numbered + len(tasks), last=last)
+    return team.but(tasks=(*team.tasks, *tasks), numbered=team.numbered + len(tasks), last=last)
 
 
 def _model_finished(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
-    return team._replace(refused=team.refused + 1) if payload["outcome"] == "reask" else team
+    return team.but(refused=team.refused + 1) if payload["outcome"] == "reask" else team
 
 
 def _chosen(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
@@ -192,7 +201,7 @@ def _chosen(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> T
         )
         for place, member in enumerate(members)
     )
-    return team._replace(
+    return team.but(
         tasks=(*team.tasks, *tasks),
         numbered=team.numbered + len(tasks),
         chosen=team.chosen + len(tasks),
@@ -207,12 +216,12 @@ def _tool_finished(team: TeamState, payload: Mapping[str, Any], state: AgentStat
     call = state.unanswered(payload["call"])
     if call is None or call.name != "ask_human":
         return team
-    return team._replace(records=(*team.records, Record("human", "human", payload["content"])))
+    return team.but(records=(*team.records, Record("human", "human", payload["content"])))
 
 
 def _member_started(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
     task = team.task(payload["task"])
-    return _with_task(team, task._replace(status=RUNNING, child=payload["child"]))._replace(last=task.member)
+    return _with_task(team, task._replace(status=RUNNING, child=payload["child"])).but(last=task.member)
 
 
 def _member_parked(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
@@ -223,9 +232,11 @@ def _member_parked(team: TeamState, payload: Mapping[str, Any], state: AgentStat
 def _skipped(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
     task = team.task(payload["task"])
     value = {"status": "skipped", "reason": payload["reason"], "by": payload["by"]}
+    if "message" in payload:
+        value["message"] = payload["message"]
     team = _with_task(team, task._replace(status=ENDED, value=value))
     outcome = Outcome(task.member, "skipped", reason=payload["reason"])
-    return team._replace(skips=team.skips + 1, last=task.member, outcomes=(*team.outcomes, outcome))
+    return team.but(skips=team.skips + 1, last=task.member, outcomes=(*team.outcomes, outcome))
 
 
 def _member_finished(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
@@ -240,7 +251,7 @@ def _member_finished(team: TeamState, payload: Mapping[str, Any], state: AgentSt
         value.get("note", ""),
         payload.get("resumable", False),
     )
-    return team._replace(skips=0, outcomes=(*team.outcomes, outcome))
+    return team.but(skips=0, outcomes=(*team.outcomes, outcome))
 
 
 def _member_ended(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
@@ -253,38 +264,38 @@ def _record(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> T
 
 def recorded(team: TeamState, payload: Mapping[str, Any]) -> TeamState:
     """The team with one record more."""
-    return team._replace(records=(*team.records, record_of(payload)))
+    return team.but(records=(*team.records, record_of(payload)))
 
 
 def _answered(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
-    return team._replace(answer=payload["answer"])
+    return team.but(answer=payload["answer"])
 
 
 def _sent_back(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
     """The output was not accepted: whoever answered has another turn."""
-    return team._replace(answer=None)
+    return team.but(answer=None)
 
 
 def _extras(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
     kept = {name: value for name, value in team.extras.items() if name not in payload["dropped"]}
-    return team._replace(extras={**kept, **payload["extras"]})
+    return team.but(extras={**kept, **payload["extras"]})
 
 
 def _settled(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
-    return team._replace(settled=True)
+    return team.but(settled=True)
 
 
 def _stint(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
     """A new driver: members whose run was under way go on, or end with the team."""
     status = RUNNING if state.cause is None else ENDING
     tasks = tuple([t._replace(status=status) if t.status in (RUNNING, NESTED) else t for t in team.tasks])
-    return team._replace(tasks=tasks)
+    return team.but(tasks=tasks)
 
 
 def _cause(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
     """The team ends: what waits has to end too, what was not admitted never starts."""
     if state.answered:
-        return team._replace(hurried=True)
+        return team.but(hurried=True)
     if state.cause is not None:
         return team
     cause = Cause.of(payload)
@@ -296,7 +307,7 @@ def _cause(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> Te
             value = task.value or {"status": "not_run", "reason": cause.reason or cause.status}
             task = task._replace(status=ENDED, value=value)
         tasks.append(task)
-    return team._replace(tasks=tuple(tasks), answer=None)
+    return team.but(tasks=tuple(tasks), answer=None)
 
 
 def _resumed(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> TeamState:
@@ -308,11 +319,11 @@ def _resumed(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> 
     kept = [task for task in team.tasks if task.call is not None or (task.value or {}).get("status") in WORKED]
     tasks = tuple([task._replace(status=ENDED) for task in kept])
     chosen = len([task for task in tasks if task.call is None])
-    return team._replace(settled=False, refused=0, skips=0, tasks=tasks, outcomes=outcomes, chosen=chosen)
+    return team.but(settled=False, refused=0, skips=0, tasks=tasks, outcomes=outcomes, chosen=chosen)
 
 
 def _with_task(team: TeamState, after: Task) -> TeamState:
-    return team._replace(tasks=tuple([after if task.id == after.id else task for task in team.tasks]))
+    return team.but(tasks=tuple([after if task.id == after.id else task for task in team.tasks]))
 
 
 def record_of(payload: Mapping[str, Any]) -> Record:

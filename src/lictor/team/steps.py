@@ -11,7 +11,7 @@ from lictor.agent import STEPS, Session, drop_held, safe_value
 from lictor.errors import RunAborted, StoreError
 from lictor.hooks import Verdict
 from lictor.runs import DONE, TERMINAL, Cause, Command, Performer
-from lictor.team.live import CURRENT, TeamLive
+from lictor.team.live import TeamLive
 from lictor.team.members import Worked, broken_off, shown, work
 from lictor.team.moments import Ruled, judge, park
 from lictor.team.route import Finish, Go, Unroutable
@@ -69,8 +69,7 @@ async def end_step(session: Session, command: Command) -> bool:
     cause = live.state.cause or Cause("completed")
     if live.state.answered:
         cause = Cause("completed")
-    told = [hook for hook in team.hooks if hook.method("on_team_end") or hook.method("on_team_finished")]
-    if told:
+    if team.asked("on_team_end") or team.asked("on_team_finished"):
         await live.store.barrier(live.root)
     if live.state.answered and not _state(session).hurried:
         ruled = await judge(session, team, "on_team_end", command.key)
@@ -201,6 +200,8 @@ def _skip(session: Session, task: Task, ruled: Ruled) -> bool:
     told = f": {verdict.message}" if verdict.message else ""
     record = {"source": task.member, "kind": "skip", "content": f"[Skipped] Cancelled by {ruled.by}{told}"}
     payload = {"task": task.id, "member": task.member, "reason": verdict.reason, "by": ruled.by, "record": record}
+    if verdict.message:
+        payload["message"] = verdict.message
     cause: Cause | None = None
     if ruled.stops:
         cause = ruled.cause("stopped")
@@ -211,13 +212,32 @@ def _skip(session: Session, task: Task, ruled: Ruled) -> bool:
 
 async def member_step(session: Session, command: Command) -> bool:
     """The member is admitted and works. A cancellation is recorded as its result, then goes on."""
-    live, team = session.live, _team(session)
+    team = _team(session)
     task = _state(session).task(command.args)
     if task.status == NEW:
         refused = await _admitted(session, command, task)
         if refused is not None:
             return refused
         task = _state(session).task(command.args)
+    over = team.working[task.id] = asyncio.Event()
+    try:
+        return await _at_work(session, team, task)
+    finally:
+        del team.working[task.id]
+        over.set()
+
+
+async def ending_step(session: Session, command: Command) -> bool:
+    """A member has to end with the team: whoever drives it is cancelled, and if that is nobody it is done here."""
+    over = _team(session).working.get(command.args)
+    if over is not None:
+        await over.wait()
+        return DONE
+    return await member_step(session, command)
+
+
+async def _at_work(session: Session, team: TeamLive, task: Task) -> bool:
+    live = session.live
     begun = session.monotonic()
     stopped: asyncio.CancelledError | None = None
     aborted: Cause | None = None
@@ -226,7 +246,7 @@ async def member_step(session: Session, command: Command) -> bool:
     except asyncio.CancelledError as exc:
         if live.crashed:
             raise
-        stopped, worked = exc, broken_off(session, task)
+        stopped, worked = exc, broken_off(session, team, task)
     except StoreError:
         raise
     except Exception as exc:  # noqa: BLE001 - a wrap is foreign code; what it raises is how the work ended
@@ -243,7 +263,7 @@ async def member_step(session: Session, command: Command) -> bool:
 
 
 async def _wrapped(session: Session, team: TeamLive, task: Task) -> Worked | None:
-    if not wraps_of(team.hooks, "tool"):
+    if not wraps_of(team.wrapping, "tool"):
         return await work(session, team, task)
     found: list[Worked | None] = []
 
@@ -251,7 +271,7 @@ async def _wrapped(session: Session, team: TeamLive, task: Task) -> Worked | Non
         found.append(await work(session, team, task))
         return None if found[-1] is None else found[-1].value
 
-    value = await around(team.hooks, WrappedStep(kind="tool", name=task.member, given=task.instruction), inner)
+    value = await around(team.wrapping, WrappedStep(kind="tool", name=task.member, given=task.instruction), inner)
     worked = found[-1] if found else Worked(value={})
     if worked is None or value is worked.value:
         return worked
@@ -325,30 +345,18 @@ def _result(state: TeamState, task: Task) -> MemberResult:
 # ---- all of them ------------------------------------------------------------------------------
 
 
-def _current(step: Performer) -> Performer:
-    """A step with the team known to the team's own tools and interceptors."""
-
-    async def performed(session: Session, command: Command) -> bool:
-        token = CURRENT.set(session)
-        try:
-            return await step(session, command)
-        finally:
-            CURRENT.reset(token)
-
-    return performed
-
-
 TEAM_STEPS: Mapping[str, Performer] = {
-    **{kind: _current(step) for kind, step in STEPS.items()},
-    "team_start": _current(start_step),
-    "admit": _current(admit_step),
-    "node_end": _current(node_end_step),
+    **STEPS,
+    "team_start": start_step,
+    "admit": admit_step,
+    "node_end": node_end_step,
     "route": route_step,
     "answer": answer_step,
     "unroutable": unroutable_step,
     "give_up": give_up_step,
-    "member": _current(member_step),
-    "member_end": _current(member_end_step),
-    "shutdown": _current(shutdown_step),
-    "team_end": _current(end_step),
+    "member": member_step,
+    "member_ending": ending_step,
+    "member_end": member_end_step,
+    "shutdown": shutdown_step,
+    "team_end": end_step,
 }

@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from lictor.agent import Agent, LoopBreaker, Tool, foreign_tool
+from lictor.agent import Agent, LoopBreaker, Session, Tool, foreign_tool
 from lictor.errors import ModelError
 from lictor.hooks import ALLOW, Bound, Context, Verdict, arrange, awaited, pending
 from lictor.team.decisions import Decision, decision_of, decision_tools
 from lictor.team.interceptor import Hook, has, hooks_of
 from lictor.team.live import BEFORE, CURRENT, bound_of, keep_extras
 from lictor.team.state import DECISIONS
+from lictor.team.trace import TeamTrace
 
 if TYPE_CHECKING:
     from lictor.team.definition import Team
@@ -48,15 +49,16 @@ class Supervision:
         breaker = self._breaker(own)
         self._hooks = hooks_of((*breaker, *own))
         self._members: dict[str, Agent] = {}
+        self._scopes: tuple[Any, Any, Any] = (None, None, ())
         about = [(name, getattr(member, "description", "")) for name, member in team.table.items()]
         listed = "\n".join(f"- {name}: {text}" if text else f"- {name}" for name, text in about)
         told = "\n\n".join([part for part in (PROMPT, f"Your members:\n{listed}", team.instructions) if part])
         tools = decision_tools(about, _results, team.feedback) if team.route.supervised else []
         self.tools: dict[str, Tool] = {tool.name: tool for tool in tools}
-        model: Any = team.model
+        model: Any = NoModel() if team.model is None else team.model
         self.agent = Agent(
             team.name,
-            model=NoModel() if model is None else model,
+            model=model,
             instructions=told if team.route.supervised else "",
             tools=tools,
             interceptors=[*[replace(bound, points=frozenset()) for bound in breaker], *adapters(self._hooks)],
@@ -78,6 +80,14 @@ class Supervision:
         team = self._team
         order = arrange([*scopes, (f"team:{team.name}", team.interceptors), ("run", per_run)])
         return hooks_of((*self._breaker(order), *order))
+
+    def scopes(self, above: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
+        """The scopes above a team and its own; the same tuple as last time, so that plans are made once."""
+        own = self._team.interceptors
+        if self._scopes[0] is not above or self._scopes[1] is not own:
+            self._scopes = (above, own, (*above, (f"team:{self._team.name}", own)))
+        found: tuple[tuple[str, Any], ...] = self._scopes[2]
+        return found
 
     def _breaker(self, order: Sequence[Bound]) -> tuple[Bound, ...]:
         """The team's loop breaker, unless somebody gave one; its members have their own for their tools."""
@@ -168,9 +178,9 @@ class Response:
 
     hook: Hook
 
-    async def call(self, context: Context) -> Any:
+    def call(self, context: Context) -> Any:
         """What the hook says."""
-        return await _asked(self.hook, "on_model_end", context["target"])
+        return _asked(self.hook, "on_model_end", context["target"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,16 +189,16 @@ class Decided:
 
     hook: Hook
 
-    async def call(self, context: Context) -> Any:
+    def call(self, context: Context) -> Any:
         """What the hook says; another Decision stands for a change of the arguments."""
         name = context["tool_call"]["name"]
         if name not in DECISIONS:
             return ALLOW
-        answer = await _asked(self.hook, "on_supervisor_decision", decision_of(name, context["target"]))
-        return Verdict.replace(answer.arguments(), "redirected") if isinstance(answer, Decision) else answer
+        return _asked(self.hook, "on_supervisor_decision", decision_of(name, context["target"]))
 
 
-async def _asked(hook: Hook, moment: str, about: Any) -> Any:
+def _asked(hook: Hook, moment: str, about: Any) -> Any:
+    """What a hook says at a moment, or something that comes to it: the gate awaits it, and bounds its time."""
     method = hook.method(moment)
     if method is None:
         return ALLOW
@@ -196,14 +206,25 @@ async def _asked(hook: Hook, moment: str, about: Any) -> Any:
     team: Any = session.mediator
     trace = team.trace(session)
     answer = method(trace, about)
-    if pending(answer):
-        answer = await awaited(answer, None)  # the gate bounds the time
-    unkept = keep_extras(session, trace)
-    if unkept is not None:
-        return unkept
+    if answer is not None and answer is not True and pending(answer):
+        return _later(session, trace, moment, answer)
+    return _concluded(session, trace, moment, answer)
+
+
+async def _later(session: Session, trace: TeamTrace, moment: str, answer: Any) -> Any:
+    return _concluded(session, trace, moment, await awaited(answer, None))
+
+
+def _concluded(session: Session, trace: TeamTrace, moment: str, answer: Any) -> Any:
+    if trace.extras != trace.given:
+        unkept = keep_extras(session, trace)
+        if unkept is not None:
+            return unkept
     reason = trace.resumed()
-    if reason is not None and answer in (None, True):
+    if reason is not None and (answer is None or answer is True):
         return Verdict.escalate("suspended", reason)
+    if isinstance(answer, Decision) and moment == "on_supervisor_decision":
+        return Verdict.replace(answer.arguments(), "redirected")
     return verdict_from(answer)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -89,7 +89,7 @@ class TeamTrace:
     stored with the run when a moment has changed it.
     """
 
-    __slots__ = ("_about", "_machine", "_now", "_state", "_told", "_usage", "entries", "extras", "given", "suspended")
+    __slots__ = ("_about", "_history", "_machine", "_now", "_state", "_told", "_usage", "extras", "given", "suspended")
 
     def __init__(
         self,
@@ -98,14 +98,14 @@ class TeamTrace:
         machine: TeamMachine,
         usage: Usage,
         now: float,
-        entries: Sequence[Entry] = (),
+        history: Callable[[], Sequence[Entry]] = tuple,
     ) -> None:
         self._told = told
         self._state = state
         self._machine = machine
         self._usage = usage
         self._now = now
-        self.entries = entries
+        self._history = history
         self.given: dict[str, Any] = thaw(state.extra.extras) if state.extra.extras else {}
         self.extras: dict[str, Any] = thaw(state.extra.extras) if state.extra.extras else {}
         self.suspended: str | None = None
@@ -235,6 +235,11 @@ class TeamTrace:
         return self._state.messages
 
     @property
+    def entries(self) -> Sequence[Entry]:
+        """The log up to here."""
+        return self._history()
+
+    @property
     def usage(self) -> Usage:
         """Everything used so far, members included."""
         return self._usage
@@ -273,4 +278,4 @@ def team_trace_of(run_id: str, entries: Sequence[Entry], history: Sequence[Mappi
     options = TeamOptions(*begun.get("options", (0, 0, 0, 0)))
     last = entries[-1].at if entries else 0.0
     told = Told(run_id, begun.get("team", ""), begun.get("user"), None, options, entries[0].at if entries else 0.0)
-    return TeamTrace(told, state, machine, usage, last, entries)
+    return TeamTrace(told, state, machine, usage, last, lambda: entries)

@@ -12,6 +12,7 @@ from lictor.errors import DefinitionError, InvariantBroken
 from lictor.journal import Entry
 from lictor.runs import NO_USAGE, TERMINAL, RunResult, Usage
 from lictor.runtime import Run
+from lictor.team import team_trace_of
 from lictor.testing.callcheck import call_problems
 from lictor.testing.runlog import RunLog
 from lictor.testing.strict import message_problems
@@ -99,7 +100,8 @@ def problems_in(log: RunLog) -> list[str]:
 def _history_problems(log: RunLog) -> list[str]:
     entries = [Entry(number, kind, payload, 0.0) for number, (kind, payload) in enumerate(log.steps)]
     try:
-        messages = trace_of(log.run_id, entries, log.history).messages
+        told = team_trace_of if log.steps and "team" in log.steps[0][1] else trace_of
+        messages = told(log.run_id, entries, log.history).messages
     except Exception as error:  # noqa: BLE001 - a log that is broken may break the fold in any way
         return [f"its log cannot be folded: {type(error).__name__}: {error}"]
     problems = [problem for problem in message_problems(messages) if log.finished or STILL_OPEN not in problem]
@@ -196,7 +198,7 @@ def usage_problems(logs: Sequence[RunLog], usage: Usage) -> list[str]:
             told = told + Usage.of(payload.get("usage"))
         sent += len(log.payloads("model_started"))
         calls += len(log.payloads("tool_started"))
-    children = sum("child" in payload for log in logs for payload in log.payloads("tool_started"))
+    children = sum("child" in payload for log in logs for payload in log.payloads("tool_started", "member_started"))
     whole = children < len(logs)
     expected = {**told.json(), "tool_calls": calls}
     problems = []
