@@ -207,6 +207,22 @@ def test_an_erased_team_still_opens(site, ana):
     assert [word for word in ("Find 42", "Paid.", "no_audit") if word in page.text + twin.text] == []
 
 
+def test_the_list_of_runs_is_filtered_by_status(site):
+    """Each status that there is, with its count; the twin takes the same filter, whatever is asked for is escaped."""
+    done = member("done")
+    here = site(shop(), done)
+    waits, over = here.start(here.definitions["shop"]), here.start(done)
+    with here.client(here.keys.approver) as client:
+        every, some = client.get("/runs").text, client.get("/runs", params={"status": "waiting"}).text
+        listed = client.get("/runs.json", params={"status": "completed"}).json()["runs"]
+        none = client.get("/runs", params={"status": SCRIPT}).text
+    assert [waits[:8] in every, over[:8] in every, waits[:8] in some, over[:8] in some] == [True, True, True, False]
+    assert '<a href="/runs?status=waiting" aria-current="page">waits (1)</a>' in some
+    assert [each["run_id"] for each in listed] == [over]
+    assert "None of them is &lt;script&gt;" in none
+    assert SCRIPT not in none
+
+
 # ---- requests at moments ----------------------------------------------------------------------
 
 AT = {

@@ -109,7 +109,11 @@ def _decides(board: Board, seat: Seat, event: Event, detail: Mapping[str, Any]) 
     seat.turns += not chosen and payload["turn"] > board.turns
     board.turns = payload["turn"]
     board.handoffs += payload["kind"] == "handoff"
-    seat.state = "idle" if payload["assignments"] else seat.state
+    if payload["assignments"] and seat.state == "works":
+        seat.state, seat.doing = (
+            "idle",
+            f"gave work to {inline(', '.join(work['member'] for work in payload['assignments']))}",
+        )
     for work in payload["assignments"]:
         board.given[work["member"]] = work["instruction"]
     return ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -101,7 +102,9 @@ class Pages:
         return {"requests": await query.inbox(self._runtime)}
 
     async def _runs(self, request: Request) -> dict[str, Any]:
-        return {"runs": await query.runs(self._runtime)}
+        wanted = request.query_params.get("status")
+        found = await query.runs(self._runtime)
+        return {"runs": [each for each in found if not wanted or each["status"] == wanted]}
 
     async def _run(self, request: Request) -> dict[str, Any]:
         return await query.run_page(self._runtime, query.find_run(self._runtime, request.path_params["run_id"]))
@@ -129,7 +132,9 @@ class Pages:
         found = (await self._runs(request))["runs"][::-1]
         short = query.short_ids([each["run_id"] for each in found])
         more = max(0, len(found) - MOST_RUNS)
-        return self._page(request, "runs.html", ("runs", version), runs=found[:MOST_RUNS], short=short, more=more)
+        counts = Counter(each["status"] for each in await query.runs(self._runtime))
+        given = {"runs": found[:MOST_RUNS], "short": short, "more": more, "counts": sorted(counts.items())}
+        return self._page(request, "runs.html", ("runs", version), wanted=request.query_params.get("status"), **given)
 
     async def _run_page(self, request: Request) -> Response:
         topic = f"run:{query.find_run(self._runtime, request.path_params['run_id'])}"

@@ -47,7 +47,7 @@
     try {
       do {
         again = false;
-        const answer = await fetch(location.pathname, { headers: { accept: "text/html" } });
+        const answer = await fetch(location.pathname + location.search, { headers: { accept: "text/html" } });
         if (!answer.ok) {
           tell("This page cannot be refreshed.");
           return;
