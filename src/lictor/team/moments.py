@@ -80,11 +80,7 @@ async def judge(
         if trace.extras != trace.given:
             answer = keep_extras(session, trace) or answer
         answers.append((hook.name, answer, rules.mode == "enforce" or hook.always_enforce))
-<<<<<<< HEAD
-    if all(verdict is ALLOW for _, verdict, _ in answers):
-=======
     if not [verdict for _, verdict, _ in answers if verdict is not ALLOW]:
->>>>>>> teambench
         return PROCEEDS
     ruled = await _ruling(session, moment, key, answers, shown if asks else None)
     _record(session, moment, ruled, answers, shown.get("member"))
