@@ -315,7 +315,9 @@ class Docket:
 
     def withdraw(self, run_id: str, status: str = "cancelled") -> list[Request]:
         """Close the open requests of one run."""
-        closed = []
+        closed: list[Request] = []
+        if not self._requests.find(run_id=run_id, status="pending"):  # only the run itself would open one
+            return closed
         with self._store.transaction():  # one of several parties may be approving right now
             for request in self._requests.find(run_id=run_id, status="pending"):
                 after = withdraw(request, status)

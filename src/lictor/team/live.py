@@ -46,6 +46,7 @@ class TeamLive:
         "prepared",
         "team",
         "told",
+        "unborn",
         "working",
         "wrapping",
     )
@@ -60,6 +61,7 @@ class TeamLive:
         self.told = told
         self.children: dict[str, Session] = {}
         self.working: dict[str, asyncio.Event] = {}  # tasks whose step is under way here
+        self.unborn: set[str] = set()  # runs of members that were announced here and have not begun
         self._accounts: dict[str, Ledger] = {}
         self._having: dict[str, list[Hook]] = {}  # who has a method for a moment, switched on or off
         self.prepared: dict[str, Any] = {}  # what the hooks before a model call said, until the gate asks for it

@@ -41,7 +41,9 @@ async def work(session: Session, team: TeamLive, task: Task) -> Worked | None:
         if live.state.cause is not None:  # whoever drove it is gone, and nobody wants its work any more
             return Worked(value={"status": "cancelled", "reason": "cancelled"})
         return await _plain(session, member, task)
-    fresh = not live.store.entries(task.child or "")
+    child_id = task.child or ""
+    fresh = child_id in team.unborn or not live.store.entries(child_id)
+    team.unborn.discard(child_id)
     if fresh:
         refused = _refusal(session)
         if refused is not None:
@@ -106,7 +108,7 @@ def child_of(session: Session, team: TeamLive, member: Any, task: Task, fresh: b
         max_steps=None,
         messages=(),
         numbered=0,
-        positions=_positions(session, member, run_id),
+        positions=_positions(session, member, "" if fresh else run_id),
         labels=None,
     )
     path = (*live.path, Step(task.member, run_id, task.call))
@@ -137,8 +139,8 @@ def child_of(session: Session, team: TeamLive, member: Any, task: Task, fresh: b
 
 
 def _positions(session: Session, member: Any, run_id: str) -> Mapping[str, int]:
-    """The responses that a member took from each model before this run, over the whole conversation."""
-    entries = session.live.store.entries(run_id)
+    """The responses that a member took from each model before this run (`""`: a new one), over the conversation."""
+    entries = session.live.store.entries(run_id) if run_id else ()
     if entries:
         kept: Mapping[str, int] = entries[0].payload.get("positions") or {}
         return kept

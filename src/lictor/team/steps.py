@@ -187,8 +187,9 @@ async def _admitted(session: Session, command: Command, task: Task) -> bool | No
         return _skip(session, task, ruled)
     if live.state.cause is not None:  # the run ended meanwhile
         return DONE
-    payload = {"task": task.id, "member": task.member, "call": task.call, "child": new_id()}
+    payload: dict[str, Any] = {"task": task.id, "member": task.member, "call": task.call, "child": new_id()}
     faults.reach("effect.before")
+    team.unborn.add(payload["child"])
     live.record("member_started", payload)
     return None
 
