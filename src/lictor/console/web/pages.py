@@ -133,7 +133,8 @@ class Pages:
         short = query.short_ids([each["run_id"] for each in found])
         more = max(0, len(found) - MOST_RUNS)
         counts = Counter(each["status"] for each in await query.runs(self._runtime))
-        given = {"runs": found[:MOST_RUNS], "short": short, "more": more, "counts": sorted(counts.items())}
+        given: dict[str, Any] = {"runs": found[:MOST_RUNS], "short": short, "more": more}
+        given["counts"] = sorted(counts.items())
         return self._page(request, "runs.html", ("runs", version), wanted=request.query_params.get("status"), **given)
 
     async def _run_page(self, request: Request) -> Response:
