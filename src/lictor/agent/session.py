@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import orjson
 
 from lictor.agent.approvals import Approver, StepResolver
-from lictor.agent.calls import CallState
+from lictor.agent.calls import RUNNING, CallState
 from lictor.agent.held import HELD, Held
 from lictor.agent.history import History
 from lictor.agent.plan import Plan
@@ -154,10 +154,15 @@ class Session:
         return messages if self.mediator is None else self.mediator.kept(self)
 
     async def collect(self) -> bool:
-        """Record the decisions made on requests this run waits for."""
+        """Record the decisions made on requests this run waits for.
+
+        Nothing is in flight here: a call that runs in a run that ends was cancelled before anybody began with it.
+        """
+        found = self.live.state.cause is not None and any(call.status == RUNNING for call in self.live.state.calls)
+        if found:
+            self.live.record("stint_started", {})
         if self.approver is None:
-            return False
-        found = False
+            return found
         for request_id in self.live.machine.waiting(self.live.state).values():
             request = self.approver.docket.find(request_id)
             if request.status == "pending":
