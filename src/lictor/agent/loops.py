@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count, repeat
 from typing import Any, Literal, NamedTuple, Protocol
 
 from lictor.agent.likeness import Text, likeness
@@ -130,7 +131,8 @@ def hits(evidence: LoopEvidence, policy: LoopPolicy, turns: Sequence[int] | None
 def _without_vain_polls(records: Sequence[LoopRecord]) -> list[_Step]:
     """The records without polls that told nothing new; a poll that did is progress."""
     if not [record for record in records if record.polling]:
-        return [_step(_Step, (place, record, Text(record.content))) for place, record in enumerate(records)]
+        texts = [Text(record.content) for record in records]
+        return list(map(_step, repeat(_Step), zip(count(), records, texts, strict=False)))
     kept: list[_Step] = []
     told: dict[Any, Any] = {}
     for place, record in enumerate(records):
