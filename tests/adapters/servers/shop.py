@@ -123,6 +123,7 @@ async def over_http() -> None:
 
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
+    listener.listen(64)  # whoever reads the address may come at once
     print(f"http://127.0.0.1:{listener.getsockname()[1]}/mcp", flush=True)
     config = uvicorn.Config(server.streamable_http_app(), log_level="error", timeout_graceful_shutdown=1)
     await uvicorn.Server(config).serve(sockets=[listener])
