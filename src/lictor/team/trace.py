@@ -16,9 +16,6 @@ from lictor.values import thaw
 __all__ = ["MemberResult", "Metrics", "TeamOptions", "TeamTrace", "Told", "team_trace_of"]
 
 
-ONE_CALL = Usage(tool_calls=1)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberResult:
     """What a member came to.
@@ -272,8 +269,6 @@ def team_trace_of(run_id: str, entries: Sequence[Entry], history: Sequence[Mappi
             state, _ = machine.advance(state, entry)
         if entry.kind in ("model_finished", "model_retry") or entry.kind == "member_finished":
             usage = usage + Usage.of(entry.payload.get("usage"))
-        elif entry.kind == "tool_started":  # decisions are calls too
-            usage = usage + ONE_CALL
     begun = entries[0].payload if entries else {}
     options = TeamOptions(*begun.get("options", (0, 0, 0, 0)))
     last = entries[-1].at if entries else 0.0

@@ -132,9 +132,8 @@ class Pages:
         found = (await self._runs(request))["runs"][::-1]
         short = query.short_ids([each["run_id"] for each in found])
         more = max(0, len(found) - MOST_RUNS)
-        counts = Counter(each["status"] for each in await query.runs(self._runtime))
-        given: dict[str, Any] = {"runs": found[:MOST_RUNS], "short": short, "more": more}
-        given["counts"] = sorted(counts.items())
+        counts = sorted(Counter(each["status"] for each in await query.runs(self._runtime)).items())
+        given: dict[str, Any] = {"runs": found[:MOST_RUNS], "short": short, "more": more, "counts": counts}
         return self._page(request, "runs.html", ("runs", version), wanted=request.query_params.get("status"), **given)
 
     async def _run_page(self, request: Request) -> Response:
