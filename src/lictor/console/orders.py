@@ -23,6 +23,7 @@ PLACE = "lictor.console.orders:team"  # from there `lictor approve` loads it
 USER = "ana"
 TASK = "My mug (order 42) broke, I want 30.00 back. And where is order 7?"
 MOST_TOKENS = 20_000
+BRIEF = {"max_tokens": 200}  # for real models: nobody here has to say more
 ORDERS: Mapping[int, Mapping[str, str]] = {
     7: {"customer": "ben", "status": "on its way", "card": "5555 5555 5555 4444"},
     42: {"customer": "ana", "status": "delivered", "card": "4111 1111 1111 1111"},
@@ -120,24 +121,28 @@ clerk = Agent(
     tools=[lookup_order, refund],
     interceptors=[own_orders, Mask("card", points=["post_tool_call"])],
     max_steps=8,
+    settings=BRIEF,
 )
 analyst = Agent(
     "analyst",
     model=ScriptedModel([told(MUSED)] * 3, id="scripted"),
     description="finds out what happened",
     instructions="You find out what happened to a parcel from what is known.",
+    settings=BRIEF,
 )
 bookkeeper = Agent(
     "bookkeeper",
     model=ScriptedModel([told("Booked.")], id="scripted"),
     description="keeps the books",
     instructions="You keep the books of a shop.",
+    settings=BRIEF,
 )
 writer = Agent(
     "writer",
     model=ScriptedModel([told(ASKED), told(ASKED), letter], id="scripted"),
     description="writes to customers",
     instructions="You write short, friendly letters to customers.",
+    settings=BRIEF,
 )
 team = Team(
     "orders",
@@ -147,5 +152,6 @@ team = Team(
     interceptors=[Permission()],
     loop_breaker=LoopBreaker(on_hit=("tell", "stop")),
     budget=Budget(max_total_tokens=MOST_TOKENS),
+    settings=BRIEF,
     max_turns=12,
 )
