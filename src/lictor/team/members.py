@@ -108,7 +108,7 @@ def child_of(session: Session, team: TeamLive, member: Any, task: Task, fresh: b
         max_steps=None,
         messages=(),
         numbered=0,
-        positions=_positions(session, member, "" if fresh else run_id),
+        positions=_positions(session, member, task, fresh),
         labels=None,
     )
     path = (*live.path, Step(task.member, run_id, task.call))
@@ -138,14 +138,14 @@ def child_of(session: Session, team: TeamLive, member: Any, task: Task, fresh: b
     )
 
 
-def _positions(session: Session, member: Any, run_id: str) -> Mapping[str, int]:
-    """The responses that a member took from each model before this run (`""`: a new one), over the conversation."""
-    entries = session.live.store.entries(run_id) if run_id else ()
+def _positions(session: Session, member: Any, task: Task, fresh: bool) -> Mapping[str, int]:
+    """The responses that a member took from each model before it was given this task, over the conversation."""
+    entries = () if fresh else session.live.store.entries(task.child or "")
     if entries:
         kept: Mapping[str, int] = entries[0].payload.get("positions") or {}
         return kept
-    below, counts = f"{member.name}>", session.live.state.positions
-    return {key.removeprefix(below): count for key, count in counts.items() if key.startswith(below)}
+    below = f"{member.name}>"
+    return {key.removeprefix(below): count for key, count in task.taken.items() if key.startswith(below)}
 
 
 def _taken(child: Session) -> dict[str, int]:

@@ -79,7 +79,8 @@ class Task(NamedTuple):
 
     `status` is `new` (not admitted yet), `running`, `nested` (its run waits), `ending` (its run has to
     end), `finished` (its run is over, the hooks after it are due) or `ended`. `known` is how many records there
-    were when it was given: what it is told of the work so far, whoever works beside it meanwhile.
+    were when it was given: what it is told of the work so far, whoever works beside it meanwhile; `taken` the
+    responses taken from each model until then.
     """
 
     id: str
@@ -90,6 +91,7 @@ class Task(NamedTuple):
     child: str | None = None
     value: Mapping[str, Any] | None = None
     known: int = 0
+    taken: Mapping[str, int] = {}
 
 
 class TeamState(NamedTuple):
@@ -179,6 +181,7 @@ def _call_judged(team: TeamState, payload: Mapping[str, Any], state: AgentState)
             instruction=each["instruction"],
             call=call.id,
             known=len(team.records),
+            taken=state.positions,
         )
         for place, each in enumerate(given)
     )
@@ -198,6 +201,7 @@ def _chosen(team: TeamState, payload: Mapping[str, Any], state: AgentState) -> T
             member=member,
             instruction=payload["instruction"],
             known=len(team.records),
+            taken=state.positions,
         )
         for place, member in enumerate(members)
     )
