@@ -49,6 +49,7 @@ class Approver:
     conversation: str
     user: str | None
     deadline: float | None = None
+    asked: bool = False
 
     def binding(self, kind: str, what: Mapping[str, Any], call_id: str | None, epoch: int = 0) -> str:
         """The digest that a decision binds to (20-durability, docket)."""
@@ -67,6 +68,7 @@ class Approver:
 
     def open(self, kind: str, step: str, shown: Shown, digest: str, **more: Any) -> Request:
         """Open a request of this run; one that is open for the same thing already is that one."""
+        self.asked = True
         for known in self.docket.of_step(self.live.run_id, step):
             if known.status == "pending" and known.digest == digest:
                 return known

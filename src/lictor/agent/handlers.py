@@ -56,8 +56,9 @@ async def shutdown_step(session: Session, command: Command) -> bool:
     await session.points.emit(
         session.builder.agent_shutdown, REASONS[cause.status] if cause.status in REASONS else "error"
     )
-    if session.approver is not None:
-        session.approver.docket.withdraw(live.run_id)
+    approver = session.approver
+    if approver is not None and (approver.asked or live.woken):  # else nothing of it can be open
+        approver.docket.withdraw(live.run_id)
         drop_held(session)
     told = ENDED if cause is COMPLETED else cause.json()
     payload: Mapping[str, Any] = {**told, "usage": live.ledger.usage.json()}

@@ -98,8 +98,10 @@ class Conversations:
 
     def give_back(self, name: str | None, run_id: str, session: Session) -> None:
         """Append what a run came to, and let the next one write."""
+        if name is None:
+            return
         state = session.live.state
-        known = self._rows.get(name or "")
+        known = self._rows.get(name)
         if known is None or known.owner != run_id:
             return
         self._rows[known.id] = replace(

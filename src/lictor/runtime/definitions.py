@@ -37,6 +37,7 @@ class Definitions:
         "_deps",
         "_governance",
         "_load",
+        "_lost",
         "_models",
         "_scopes",
         "_sources",
@@ -59,6 +60,7 @@ class Definitions:
         self._sources: dict[str, Definition] = {}
         self._unloadable: dict[str, str] = {}
         self._wirings: dict[int, str] = {}
+        self._lost: dict[int, tuple[str, ...]] = {}
         self._load = load
         self._governance = governance
         self._scopes = (("runtime", interceptors),) if interceptors else ()
@@ -111,6 +113,14 @@ class Definitions:
         if id(agent) not in self._wirings:
             self._wirings[id(agent)] = wiring_of(agent)
         return self._wirings[id(agent)]
+
+    def lost(self, definition: Definition, session: Session) -> tuple[str, ...]:
+        """What of a run another process could not find; made once for runs without interceptors of their own."""
+        if session.options.interceptors:
+            return lost_of(definition, session)
+        if id(definition) not in self._lost:
+            self._lost[id(definition)] = lost_of(definition, session)
+        return self._lost[id(definition)]
 
     def retry(self, row: RunRow) -> None:
         """Try again to load what could not be loaded."""

@@ -17,7 +17,7 @@ from lictor.models import ChatModel
 from lictor.runs import TERMINAL, Cause, RunResult, User
 from lictor.runtime.commands import Commands
 from lictor.runtime.conversations import Conversations
-from lictor.runtime.definitions import Definition, Definitions, Load, check_limits, lost_of
+from lictor.runtime.definitions import Definition, Definitions, Load, check_limits
 from lictor.runtime.handle import Run
 from lictor.runtime.reading import Reading
 from lictor.runtime.row import RUNS, RunRow, checked
@@ -192,7 +192,7 @@ class Runtime(Reading):
             row = replace(row, **self._conversations.take(row.conversation, row.run_id))
         self._definitions.give(row.run_id, **given)
         session = self._stints.fresh(row)
-        lost = lost_of(agent, session) if self.store.durable else ()
+        lost = self._definitions.lost(agent, session) if self.store.durable else ()
         session.live.record("run_started", begun(session) | ({"resumable_here_only": list(lost)} if lost else {}))
         wiring = self._definitions.wiring(row)
         return session, self._stints.begin(replace(row, policy=session.plan.policy, wiring=wiring))
