@@ -41,7 +41,7 @@ class Model(BaseChatModel):  # type: ignore[misc]
         return self
 
     def _generate(self, *given: Any, **more: Any) -> Any:
-        raise NotImplementedError
+        raise TypeError("langchain wants this method; the benchmark asks asynchronously")
 
     async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **more: Any) -> Any:
         said = self.say()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from teamplay import World, agent, boss, finish, say
+from teamplay import World, agent, boss, finish, say, two
 
 from lictor import Agent, Governance, Runtime, Team
 from lictor.errors import DefinitionError
@@ -147,3 +147,11 @@ async def test_settings_and_instructions_reach_the_supervisor() -> None:
     assert told["role"] == "system"
     assert "- ada: knows numbers" in told["content"]
     assert told["content"].endswith("Be brief.")
+
+
+async def test_what_cannot_resolve_is_told_at_once() -> None:
+    """A resolver is a function or has `resolve`, in the definition and for one run."""
+    with pytest.raises(DefinitionError, match="resolver=7"):
+        two(resolver=7)
+    with pytest.raises(DefinitionError, match="resolver='ana'"):
+        await two()[0].run("go", resolver="ana")

@@ -19,7 +19,7 @@ from lictor.agent.places import here_only
 from lictor.agent.plan import plan_for, resolve_order
 from lictor.agent.repeats import DenyRepeats
 from lictor.agent.results import cut, error_result, render, safe_value
-from lictor.agent.running import begin, result_of, run_agent, split_limits, stream_agent
+from lictor.agent.running import begin, check_resolver, result_of, run_agent, split_limits, stream_agent
 from lictor.agent.session import NO_GOVERNANCE, Mediator, Options, Session
 from lictor.agent.sources import SourceTool
 from lictor.agent.stint import SOURCED_STEPS, stint
@@ -56,6 +56,7 @@ __all__ = [
     "assemble",
     "begin",
     "blocks",
+    "check_resolver",
     "cut",
     "detect_loop",
     "drop_held",

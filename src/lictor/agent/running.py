@@ -19,7 +19,7 @@ from lictor.values import Clock, new_id
 if TYPE_CHECKING:
     from lictor.agent.definition import Agent
 
-__all__ = ["begin", "result_of", "run_agent", "split_limits", "stream_agent"]
+__all__ = ["begin", "check_resolver", "result_of", "run_agent", "split_limits", "stream_agent"]
 
 
 class Budgeted(Protocol):
@@ -53,6 +53,12 @@ def split_limits(agent: Budgeted, limits: Mapping[str, Any]) -> tuple[int | None
     return limits.get("max_steps"), Budget(**merged, per_member=base.per_member)
 
 
+def check_resolver(resolver: Any) -> None:
+    """Raise DefinitionError for what cannot resolve; None is nobody."""
+    if resolver is not None and not callable(getattr(resolver, "resolve", resolver)):
+        raise DefinitionError(f"resolver={resolver!r}; give a function of the request, or an object with resolve")
+
+
 def begin(  # noqa: PLR0913 - the options of a run are its interface
     agent: Agent,
     task: Any,
@@ -72,8 +78,7 @@ def begin(  # noqa: PLR0913 - the options of a run are its interface
     """A session with its first entry recorded, ready to be driven."""
     if history not in ("run", "call"):
         raise DefinitionError(f"history={history!r}: use 'run' (store after output) or 'call' (after each model call)")
-    if resolver is not None and not callable(getattr(resolver, "resolve", resolver)):
-        raise DefinitionError(f"resolver={resolver!r}; give a function of the request, or an object with resolve")
+    check_resolver(resolver)
     max_steps, budget = split_limits(agent, limits) if limits else (None, agent.budget)
     clock = clock or CLOCK
     options = Options(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lictor.agent import AgentTrace, trace_of
 from lictor.docket import Docket
@@ -14,12 +14,13 @@ from lictor.runs import User
 from lictor.runtime.auditing import CallAudit, audit_calls
 from lictor.runtime.conversations import Conversation, Conversations
 from lictor.runtime.definitions import Definition, Definitions, limits_of
+from lictor.runtime.handle import Run
 from lictor.runtime.listing import ChildRun, children_of, root_of, rows_of
 from lictor.runtime.row import RunRow
 from lictor.team import TeamTrace, team_trace_of
 
 if TYPE_CHECKING:
-    from lictor.runtime.handle import Run
+    from lictor.runtime.runtime import Runtime
 
 __all__ = ["Reading"]
 
@@ -32,9 +33,6 @@ class Reading:
     _rows: Rows[RunRow]
     _definitions: Definitions
     _conversations: Conversations
-
-    def _handle(self, run_id: str) -> Run:
-        raise NotImplementedError
 
     def row(self, run_id: str) -> RunRow:
         """What is stored of a root run; raises NotResumable when there is none with this id."""
@@ -90,7 +88,7 @@ class Reading:
             limit, after: a page of at most `limit` behind the run with id `after`.
         """
         rows = rows_of(self.store, status=status, conversation=conversation, user=user, limit=limit, after=after)
-        return [self._handle(row.run_id) for row in rows]
+        return [Run(cast("Runtime", self), row.run_id) for row in rows]
 
     async def conversation(self, name: str, messages: Sequence[Mapping[str, Any]] | None = None) -> Conversation:
         """A conversation as stored; empty when unknown.

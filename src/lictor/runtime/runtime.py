@@ -197,9 +197,6 @@ class Runtime(Reading):
         wiring = self._definitions.wiring(row)
         return session, self._stints.begin(replace(row, policy=session.plan.policy, wiring=wiring))
 
-    def _handle(self, run_id: str) -> Run:
-        return Run(self, run_id)
-
     async def run(self, run_id: str) -> Run:
         """A handle on a run; raises NotResumable when there is none with this id."""
         self.row(run_id)

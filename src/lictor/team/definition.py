@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from lictor.agent import Agent, LoopBreaker
+from lictor.agent import Agent, LoopBreaker, check_resolver
 from lictor.errors import DefinitionError
 from lictor.hooks import Governance, arrange
 from lictor.models import ChatModel
@@ -122,6 +122,7 @@ class Team:
         self.table = _table(self)
         if self.route.supervised and model is None:
             raise DefinitionError(f"Team {name!r}: protocol {self.route.name!r} has a supervisor; give it a model=")
+        check_resolver(resolver)
         if loop_breaker is not None and not isinstance(loop_breaker, LoopBreaker):
             raise DefinitionError(f"Team {name!r}: loop_breaker={loop_breaker!r}; give a LoopBreaker, or None for none")
         arrange([(f"team:{name}", interceptors)])

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lictor.agent import NO_GOVERNANCE, Options, Session, assemble, result_of, split_limits, stint
+from lictor.agent import NO_GOVERNANCE, Options, Session, assemble, check_resolver, result_of, split_limits, stint
 from lictor.errors import DefinitionError, StoreError
 from lictor.hooks import arrange
 from lictor.journal import MemoryStore, Store
@@ -122,6 +122,7 @@ def begin_team(  # noqa: PLR0913 - the options of a run are its interface
     **limits: Any,
 ) -> Session:
     """A session with its first entry recorded, ready to be driven."""
+    check_resolver(resolver)
     bounds, budget = split_team_limits(team, limits)
     clock = clock or CLOCK
     options = Options(
