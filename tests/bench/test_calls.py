@@ -76,11 +76,8 @@ def test_governed_team_is_cheap() -> None:
 
 @pytest.mark.parametrize(("contender", "tries"), [("team", 1), ("team-governed", 1), ("team-governed-sqlite", 4)])
 def test_turns_do_not_get_dearer(contender: str, tries: int) -> None:
-    """A turn of a team costs at most 1.2 times the first, among the first ten and among the twenty after them.
-
-    Over a file the writer thread takes part of the calls, now more and now fewer: the least of some counts is ours.
-    """
-    found = []
+    """A turn of a team costs at most 1.2 times the first, among the first ten and among the twenty after them."""
+    found = []  # over a file the writer thread takes part of the calls, now more and now fewer: the least count is ours
     while len(found) < tries and (not found or min(found) > MOST_GROWTH):
         counted = calls.__wrapped__(contender, TEAM_WORKLOADS)
         first = counted["W3-1"] - counted["W3-0"]
